@@ -1,0 +1,374 @@
+package event
+
+import (
+	"encoding/json"
+
+	"glasshouse/backend/domain"
+)
+
+// Registry lists every event type with a constructor of its payload.
+var Registry = map[Type]func() Payload{}
+
+func reg[T any, P interface {
+	*T
+	Payload
+}]() {
+	mk := func() Payload { return P(new(T)) }
+	Registry[mk().EventType()] = mk
+}
+
+func init() {
+	reg[CoreStarted]()
+	reg[CoreStopped]()
+	reg[ProjectCreated]()
+	reg[ProjectDeleted]()
+	reg[ProjectImported]()
+	reg[MachineState]()
+	reg[MachineProgress]()
+	reg[RuleAdded]()
+	reg[RuleRemoved]()
+	reg[SessionCreated]()
+	reg[SessionState]()
+	reg[TurnStarted]()
+	reg[TurnEnded]()
+	reg[Message]()
+	reg[StepRequested]()
+	reg[StepDecided]()
+	reg[StepStarted]()
+	reg[StepOutput]()
+	reg[StepEnded]()
+	reg[StepSealed]()
+	reg[StepRefused]()
+	reg[ApprovalRequested]()
+	reg[ApprovalAnswered]()
+	reg[ApprovalClosed]()
+	reg[EgressOpened]()
+	reg[EgressBlocked]()
+	reg[EgressClosed]()
+	reg[FilesTouched]()
+	reg[CheckRan]()
+	reg[ReviewOpened]()
+	reg[ReviewDecided]()
+	reg[PushStarted]()
+	reg[PushEnded]()
+	reg[MachineStats]()
+}
+
+// Host stream.
+type (
+	// CoreStarted: the core took the lock. Clean is false when the last core did not stop in order.
+	CoreStarted struct {
+		Version string `json:"version"`
+		Pid     int    `json:"pid"`
+		Clean   bool   `json:"clean"`
+	}
+	CoreStopped struct {
+		Reason string `json:"reason"`
+	}
+)
+
+// Project stream.
+type (
+	ProjectCreated struct {
+		Project domain.Project `json:"project"`
+	}
+	ProjectDeleted struct {
+		Trash string `json:"trash,omitempty"`
+	}
+	// ProjectImported: the source's objects are in the mirror and the workspace.
+	ProjectImported struct {
+		Branch     string   `json:"branch,omitempty"`
+		Commit     string   `json:"commit,omitempty"` // empty: no commits
+		Files      int      `json:"files"`
+		Dirty      []string `json:"dirty,omitempty"`       // dirty files of the source that were left behind
+		Overlaid   []string `json:"overlaid,omitempty"`    // dirty files that were brought along
+		IgnoredOut int      `json:"ignored_out,omitempty"` // ignored files that stayed outside
+		MayDiffer  []string `json:"may_differ,omitempty"`  // filtered files
+	}
+	// MachineState: State is one of vm.State.
+	MachineState struct {
+		Machine domain.MachineID `json:"machine_id"`
+		Kind    string           `json:"kind"`
+		State   string           `json:"state"`
+		Problem string           `json:"problem,omitempty"`
+		BootID  string           `json:"boot_id,omitempty"`
+	}
+	// MachineProgress is transient.
+	MachineProgress struct {
+		Machine domain.MachineID `json:"machine_id"`
+		Phase   string           `json:"phase"`
+		Text    string           `json:"text"`
+		Done    int64            `json:"done,omitempty"`
+		Total   int64            `json:"total,omitempty"`
+	}
+	// MachineStats is transient.
+	MachineStats struct {
+		CPUPercent   float64 `json:"cpu_percent"`
+		MemUsedKiB   int64   `json:"mem_used_kib"`
+		MemTotalKiB  int64   `json:"mem_total_kib"`
+		DiskUsedKiB  int64   `json:"disk_used_kib"`
+		DiskTotalKiB int64   `json:"disk_total_kib"`
+	}
+	// RuleAdded: an egress rule or a policy grant came to be.
+	RuleAdded struct {
+		ID           string            `json:"id"`
+		Kind         string            `json:"kind"`  // "egress" or "tool"
+		Scope        string            `json:"scope"` // "session" or "project"
+		Host         string            `json:"host,omitempty"`
+		Port         int               `json:"port,omitempty"`
+		Decision     domain.Decision   `json:"decision"`
+		Text         string            `json:"text"` // the exact rule in words
+		FromApproval domain.ApprovalID `json:"from_approval,omitempty"`
+	}
+	RuleRemoved struct {
+		ID string `json:"id"`
+	}
+)
+
+// Session stream.
+type (
+	SessionCreated struct {
+		Session domain.Session `json:"session"`
+	}
+	SessionState struct {
+		State  domain.SessionState `json:"state"`
+		Reason string              `json:"reason,omitempty"`
+	}
+	TurnStarted struct {
+		Turn   domain.TurnID `json:"turn_id"`
+		Prompt string        `json:"prompt,omitempty"`
+	}
+	// TurnEnded: Result is "ok", "failed", "cancelled" or "interrupted". Checks decide, not exit codes alone.
+	TurnEnded struct {
+		Turn   domain.TurnID `json:"turn_id"`
+		Result string        `json:"result"`
+		Reason string        `json:"reason,omitempty"`
+	}
+	Message struct {
+		Turn domain.TurnID `json:"turn_id,omitempty"`
+		Role string        `json:"role"` // "person" or "agent"
+		Text string        `json:"text"`
+	}
+	// StepRequested: a tool call passed its schema.
+	StepRequested struct {
+		Number   int             `json:"number"` // 1, 2, … in the session
+		Turn     domain.TurnID   `json:"turn_id,omitempty"`
+		Tool     string          `json:"tool"`
+		Title    string          `json:"title"` // one line, host-made from the arguments
+		Args     json.RawMessage `json:"args"`
+		ArgsBlob *Blob           `json:"args_blob,omitempty"` // when too large to be inline
+		Reach    domain.Reach    `json:"reach"`
+		Digest   string          `json:"digest"` // sha256 of what will run
+	}
+	StepDecided struct {
+		Decision domain.Decision `json:"decision"`
+		Rule     string          `json:"rule"`
+		Reason   string          `json:"reason"`
+	}
+	StepStarted struct {
+		Exec string `json:"exec,omitempty"` // execution id in the guest
+	}
+	// StepOutput is transient.
+	StepOutput struct {
+		Stderr bool   `json:"stderr,omitempty"`
+		Offset int64  `json:"offset"`
+		Text   string `json:"text"` // invalid UTF-8 replaced
+	}
+	// StepEnded: the tool answered. Result is the tool's own JSON answer.
+	StepEnded struct {
+		Outcome    domain.Outcome  `json:"outcome"`
+		Error      string          `json:"error,omitempty"`
+		ExitCode   *int            `json:"exit_code,omitempty"`
+		Signal     string          `json:"signal,omitempty"`
+		DurationMS int64           `json:"duration_ms"`
+		CPUMS      int64           `json:"cpu_ms,omitempty"`
+		MaxRSSKiB  int64           `json:"max_rss_kib,omitempty"`
+		Stdout     *OutputStream   `json:"stdout,omitempty"`
+		Stderr     *OutputStream   `json:"stderr,omitempty"`
+		Background []string        `json:"background,omitempty"` // still running: "pid argv"
+		Result     json.RawMessage `json:"result,omitempty"`
+		Artefacts  []Blob          `json:"artefacts,omitempty"`
+		Source     string          `json:"source,omitempty"` // "journal" when learnt after a crash
+	}
+	// OutputStream is one output stream: the head and tail as text, all of it (up to the limit) as a blob.
+	OutputStream struct {
+		Total   int64  `json:"total"`
+		Dropped int64  `json:"dropped,omitempty"`
+		Head    string `json:"head,omitempty"`
+		Tail    string `json:"tail,omitempty"`
+		Binary  bool   `json:"binary,omitempty"`
+		Blob    *Blob  `json:"blob,omitempty"`
+	}
+	// StepSealed: the checkpoint after the step is safe on the guest's disk.
+	StepSealed struct {
+		Commit      string       `json:"commit"`
+		Tree        string       `json:"tree"`
+		Same        bool         `json:"same,omitempty"`
+		Changes     []FileChange `json:"changes,omitempty"`
+		More        bool         `json:"more,omitempty"`
+		Ignored     int          `json:"ignored,omitempty"`
+		NotCaptured []string     `json:"not_captured,omitempty"`
+		Sum         string       `json:"sum,omitempty"`
+		Failed      string       `json:"failed,omitempty"` // why no checkpoint could be taken
+	}
+	FileChange struct {
+		Path    string `json:"path"`
+		OldPath string `json:"old_path,omitempty"`
+		Op      string `json:"op"`
+		OldMode uint32 `json:"old_mode,omitempty"`
+		NewMode uint32 `json:"new_mode,omitempty"`
+		Added   int    `json:"added"`
+		Deleted int    `json:"deleted"`
+		Binary  bool   `json:"binary,omitempty"`
+	}
+	// StepRefused ends a step that never ran: State is denied, cancelled or expired.
+	StepRefused struct {
+		State   domain.StepState `json:"state"`
+		Reason  string           `json:"reason"`
+		Allowed string           `json:"allowed,omitempty"` // what would be allowed instead
+	}
+	// ApprovalRequested: a question waits. What is shown is bound to Digest.
+	ApprovalRequested struct {
+		Approval  domain.ApprovalID `json:"approval_id"`
+		Kind      string            `json:"kind"` // "step", "egress", "question", "push"
+		Title     string            `json:"title"`
+		Detail    []Field           `json:"detail,omitempty"` // shown whole, in monospace
+		Digest    string            `json:"digest"`
+		Choices   []Choice          `json:"choices"`
+		ExpiresAt int64             `json:"expires_at,omitempty"`
+		Host      string            `json:"host,omitempty"`
+		Port      int               `json:"port,omitempty"`
+	}
+	Field struct {
+		Name   string        `json:"name"`
+		Value  string        `json:"value"`
+		Origin domain.Origin `json:"origin,omitempty"`
+	}
+	// Choice is one answer the core accepts.
+	Choice struct {
+		ID     string `json:"id"` // "once", "session", "project", "deny", or a question's option
+		Label  string `json:"label"`
+		Covers string `json:"covers,omitempty"` // the exact rule it would save
+	}
+	ApprovalAnswered struct {
+		Approval domain.ApprovalID `json:"approval_id"`
+		Choice   string            `json:"choice"`
+		Text     string            `json:"text,omitempty"`
+		By       domain.Actor      `json:"by"` // "person", "demo", …
+	}
+	// ApprovalClosed: ended without an answer. Why is "expired", "cancelled" or "superseded".
+	ApprovalClosed struct {
+		Approval domain.ApprovalID `json:"approval_id"`
+		Why      string            `json:"why"`
+	}
+	// EgressOpened: the gate let a connection through.
+	EgressOpened struct {
+		Conn   string `json:"conn_id"`
+		Host   string `json:"host"`
+		Port   int    `json:"port"`
+		Addr   string `json:"addr"` // the address that was dialled
+		Method string `json:"method,omitempty"`
+		Rule   string `json:"rule"`
+		Claim  string `json:"claim,omitempty"` // who asked, as the guest says
+	}
+	EgressBlocked struct {
+		Host     string            `json:"host"`
+		Port     int               `json:"port"`
+		Method   string            `json:"method,omitempty"`
+		Reason   string            `json:"reason"`
+		Rule     string            `json:"rule,omitempty"`
+		Claim    string            `json:"claim,omitempty"`
+		Approval domain.ApprovalID `json:"approval_id,omitempty"`
+	}
+	EgressClosed struct {
+		Conn       string `json:"conn_id"`
+		BytesOut   int64  `json:"bytes_out"`
+		BytesIn    int64  `json:"bytes_in"`
+		DurationMS int64  `json:"duration_ms"`
+		Error      string `json:"error,omitempty"`
+	}
+	// FilesTouched is transient: the watcher's view while a step runs.
+	FilesTouched struct {
+		Changes  []FileChange `json:"changes"`
+		Degraded bool         `json:"degraded,omitempty"`
+		Resync   bool         `json:"resync,omitempty"`
+	}
+	// CheckRan: a declared check's verdict on a turn.
+	CheckRan struct {
+		Name   string `json:"name"`
+		OK     bool   `json:"ok"`
+		Reason string `json:"reason,omitempty"`
+	}
+	// ReviewOpened: a review of fixed objects in the project's mirror.
+	ReviewOpened struct {
+		Review    domain.ReviewID `json:"review_id"`
+		Base      string          `json:"base"`
+		Candidate string          `json:"candidate"`
+		Files     int             `json:"files"`
+		Hunks     int             `json:"hunks"`
+	}
+	ReviewDecided struct {
+		Review   domain.ReviewID `json:"review_id"`
+		File     string          `json:"file"`
+		Hunk     string          `json:"hunk,omitempty"` // empty: the whole file
+		Decision string          `json:"decision"`       // "accept", "reject", "undecided"
+	}
+	PushStarted struct {
+		Review   domain.ReviewID `json:"review_id"`
+		Remote   string          `json:"remote"` // credentials cut out
+		Ref      string          `json:"ref"`
+		Expected string          `json:"expected"` // old value; empty = must not exist
+		Commit   string          `json:"commit"`
+		Tree     string          `json:"tree"`
+	}
+	PushEnded struct {
+		Review domain.ReviewID `json:"review_id"`
+		OK     bool            `json:"ok"`
+		Reason string          `json:"reason,omitempty"`
+		Output string          `json:"output,omitempty"`
+	}
+)
+
+func (*CoreStarted) EventType() Type       { return "core.started" }
+func (*CoreStopped) EventType() Type       { return "core.stopped" }
+func (*ProjectCreated) EventType() Type    { return "project.created" }
+func (*ProjectDeleted) EventType() Type    { return "project.deleted" }
+func (*ProjectImported) EventType() Type   { return "project.imported" }
+func (*MachineState) EventType() Type      { return "machine.state" }
+func (*MachineProgress) EventType() Type   { return "machine.progress" }
+func (*MachineStats) EventType() Type      { return "machine.stats" }
+func (*RuleAdded) EventType() Type         { return "rule.added" }
+func (*RuleRemoved) EventType() Type       { return "rule.removed" }
+func (*SessionCreated) EventType() Type    { return "session.created" }
+func (*SessionState) EventType() Type      { return "session.state" }
+func (*TurnStarted) EventType() Type       { return "turn.started" }
+func (*TurnEnded) EventType() Type         { return "turn.ended" }
+func (*Message) EventType() Type           { return "message" }
+func (*StepRequested) EventType() Type     { return "step.requested" }
+func (*StepDecided) EventType() Type       { return "step.decided" }
+func (*StepStarted) EventType() Type       { return "step.started" }
+func (*StepOutput) EventType() Type        { return "step.output" }
+func (*StepEnded) EventType() Type         { return "step.ended" }
+func (*StepSealed) EventType() Type        { return "step.sealed" }
+func (*StepRefused) EventType() Type       { return "step.refused" }
+func (*ApprovalRequested) EventType() Type { return "approval.requested" }
+func (*ApprovalAnswered) EventType() Type  { return "approval.answered" }
+func (*ApprovalClosed) EventType() Type    { return "approval.closed" }
+func (*EgressOpened) EventType() Type      { return "egress.opened" }
+func (*EgressBlocked) EventType() Type     { return "egress.blocked" }
+func (*EgressClosed) EventType() Type      { return "egress.closed" }
+func (*FilesTouched) EventType() Type      { return "files.touched" }
+func (*CheckRan) EventType() Type          { return "check.ran" }
+func (*ReviewOpened) EventType() Type      { return "review.opened" }
+func (*ReviewDecided) EventType() Type     { return "review.decided" }
+func (*PushStarted) EventType() Type       { return "push.started" }
+func (*PushEnded) EventType() Type         { return "push.ended" }
+
+// Transient reports whether events of a type are never stored.
+func Transient(t Type) bool {
+	switch t {
+	case "machine.progress", "machine.stats", "step.output", "files.touched":
+		return true
+	}
+	return false
+}
