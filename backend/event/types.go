@@ -20,6 +20,7 @@ func reg[T any, P interface {
 func init() {
 	reg[CoreStarted]()
 	reg[CoreStopped]()
+	reg[LogRedacted]()
 	reg[ProjectCreated]()
 	reg[ProjectDeleted]()
 	reg[ProjectImported]()
@@ -64,6 +65,14 @@ type (
 	}
 	CoreStopped struct {
 		Reason string `json:"reason"`
+	}
+	// LogRedacted: the payload of an earlier event was replaced. Replacement is the
+	// sha256 of what stands there now.
+	LogRedacted struct {
+		Event       int64        `json:"event_id"`
+		Replacement string       `json:"replacement_sha256"`
+		Reason      string       `json:"reason"`
+		By          domain.Actor `json:"by"`
 	}
 )
 
@@ -117,7 +126,10 @@ type (
 		Host         string            `json:"host,omitempty"`
 		Port         int               `json:"port,omitempty"`
 		Decision     domain.Decision   `json:"decision"`
-		Text         string            `json:"text"` // the exact rule in words
+		Text         string            `json:"text"`            // the exact rule in words
+		Match        string            `json:"match,omitempty"` // kind "tool": the exact key that is matched
+		ExpiresAt    int64             `json:"expires_at,omitempty"`
+		By           domain.Actor      `json:"by,omitempty"`
 		FromApproval domain.ApprovalID `json:"from_approval,omitempty"`
 	}
 	RuleRemoved struct {
@@ -235,6 +247,7 @@ type (
 		Detail    []Field           `json:"detail,omitempty"` // shown whole, in monospace
 		Digest    string            `json:"digest"`
 		Choices   []Choice          `json:"choices"`
+		FreeText  bool              `json:"free_text,omitempty"` // a text may come with the answer
 		ExpiresAt int64             `json:"expires_at,omitempty"`
 		Host      string            `json:"host,omitempty"`
 		Port      int               `json:"port,omitempty"`
@@ -249,6 +262,18 @@ type (
 		ID     string `json:"id"` // "once", "session", "project", "deny", or a question's option
 		Label  string `json:"label"`
 		Covers string `json:"covers,omitempty"` // the exact rule it would save
+		Grant  *Grant `json:"grant,omitempty"`  // the same for programs; nil = nothing is saved
+	}
+	// Grant is the rule that a choice saves when a person picks it. It is recorded
+	// with the question, so that what is saved is what was shown, also after a restart.
+	Grant struct {
+		Kind     string          `json:"kind"`  // "egress" or "tool"
+		Scope    string          `json:"scope"` // "session" or "project"
+		Decision domain.Decision `json:"decision"`
+		Host     string          `json:"host,omitempty"`
+		Port     int             `json:"port,omitempty"`
+		Match    string          `json:"match,omitempty"`
+		TTLMS    int64           `json:"ttl_ms,omitempty"` // 0 = no expiry of its own
 	}
 	ApprovalAnswered struct {
 		Approval domain.ApprovalID `json:"approval_id"`
@@ -331,6 +356,7 @@ type (
 
 func (*CoreStarted) EventType() Type       { return "core.started" }
 func (*CoreStopped) EventType() Type       { return "core.stopped" }
+func (*LogRedacted) EventType() Type       { return "log.redacted" }
 func (*ProjectCreated) EventType() Type    { return "project.created" }
 func (*ProjectDeleted) EventType() Type    { return "project.deleted" }
 func (*ProjectImported) EventType() Type   { return "project.imported" }
