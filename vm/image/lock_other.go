@@ -1,0 +1,12 @@
+//go:build !unix
+
+package image
+
+import (
+	"context"
+	"errors"
+)
+
+func lockFile(context.Context, string, func()) (func(), error) {
+	return nil, errors.New("the guest image is built on Linux; take a finished one here")
+}

@@ -1,0 +1,42 @@
+//go:build unix
+
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// lockFile takes an exclusive lock that ends with the process, waiting as long as ctx allows; waiting is called once
+// if another holds it. The file stays: removing it would let two builders hold locks on different files.
+func lockFile(ctx context.Context, name string, waiting func()) (func(), error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	told := false
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", name, err)
+		}
+		if !told {
+			told = true
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("waiting for another build of the image: %w", context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

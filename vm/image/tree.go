@@ -1,0 +1,219 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"sort"
+	"strings"
+	"time"
+)
+
+// tree writes the root file system as plain files of the user who builds: no owners, no setuid or setgid bits, no
+// device nodes, everything readable by everyone. What that loses is remembered in want, for the disk.
+type tree struct {
+	root  *os.Root
+	want  map[string]owner
+	times map[string]time.Time // of folders, set when everything is in
+	bytes int64
+	files int64
+	grab  func(name string) io.Writer // takes a file of boot/, which is not part of the tree
+}
+
+// owner is what a file has on the disk and cannot have in the tree.
+type owner struct {
+	uid, gid int
+	mode     uint32 // type and permission bits as in st_mode
+}
+
+const (
+	modeDir     = 0o040000
+	modeRegular = 0o100000
+)
+
+func newTree(dir string) (*tree, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{root: root, want: map[string]owner{}, times: map[string]time.Time{}}, nil
+}
+
+// Folders whose content stays out: what a running system fills itself, and what only the installation needed.
+var leftOut = []string{"dev", "proc", "sys", "run", "tmp", "var/tmp", "var/cache/apt", "var/lib/apt/lists"}
+
+func isLeftOut(name string) bool {
+	for _, dir := range leftOut {
+		if strings.HasPrefix(name, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// unpack reads a tar archive; progress gets the bytes written so far.
+func (t *tree) unpack(r io.Reader, progress func(int64)) error {
+	in := tar.NewReader(r)
+	told := int64(0)
+	for {
+		h, err := in.Next()
+		if err == io.EOF {
+			// The rest of the padding, so that the writer of a pipe can end.
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("read the root file system: %w", err)
+		}
+		if err := t.add(h, in); err != nil {
+			return fmt.Errorf("unpack %s: %w", h.Name, err)
+		}
+		if t.bytes-told >= 4<<20 {
+			told = t.bytes
+			progress(told)
+		}
+	}
+}
+
+func (t *tree) add(h *tar.Header, body io.Reader) error {
+	name := path.Clean(strings.TrimPrefix(h.Name, "./"))
+	if name == "." {
+		return nil
+	}
+	if !fs.ValidPath(name) {
+		return errors.New("the name leads out of the root file system")
+	}
+	if isLeftOut(name) {
+		return nil
+	}
+	if strings.HasPrefix(name, "boot/") {
+		if t.grab != nil && h.Typeflag == tar.TypeReg {
+			if w := t.grab(name); w != nil {
+				_, err := io.Copy(w, body)
+				return err
+			}
+		}
+		return nil
+	}
+	perm := uint32(h.Mode) & 0o7777
+	switch h.Typeflag {
+	case tar.TypeDir:
+		t.times[name] = h.ModTime
+		return t.mkdir(name, owner{h.Uid, h.Gid, modeDir | perm})
+	case tar.TypeReg:
+		return t.file(name, body, h.ModTime, owner{h.Uid, h.Gid, modeRegular | perm})
+	case tar.TypeSymlink:
+		t.remove(name)
+		if h.Uid != 0 || h.Gid != 0 {
+			t.want[name] = owner{h.Uid, h.Gid, 0o120777}
+		}
+		return t.root.Symlink(h.Linkname, name)
+	case tar.TypeLink:
+		t.remove(name)
+		return t.root.Link(path.Clean(strings.TrimPrefix(h.Linkname, "./")), name)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return nil // devtmpfs brings the devices
+	}
+	return fmt.Errorf("unexpected kind of entry %q", h.Typeflag)
+}
+
+func (t *tree) remove(name string) {
+	if st, err := t.root.Lstat(name); err == nil && !st.IsDir() {
+		t.root.Remove(name)
+		delete(t.want, name)
+	}
+}
+
+func (t *tree) mkdir(name string, o owner) error {
+	if err := t.root.MkdirAll(name, 0o755); err != nil {
+		return err
+	}
+	return t.settle(name, o)
+}
+
+func (t *tree) file(name string, body io.Reader, mtime time.Time, o owner) error {
+	t.remove(name)
+	if err := t.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, body)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	t.bytes += n
+	t.files++
+	if err := t.settle(name, o); err != nil {
+		return err
+	}
+	return t.root.Chtimes(name, mtime, mtime)
+}
+
+// settle gives a name its mode in the tree and remembers what the disk wants instead.
+func (t *tree) settle(name string, o owner) error {
+	mode := o.mode&0o777 | 0o444 | 0o200
+	if o.mode&0o170000 == modeDir {
+		mode |= 0o111
+	}
+	if err := t.root.Chmod(name, fs.FileMode(mode)); err != nil {
+		return err
+	}
+	delete(t.want, name)
+	if o.uid != 0 || o.gid != 0 || o.mode&0o7777 != mode {
+		t.want[name] = o
+	}
+	return nil
+}
+
+// put writes a file of ours, owned by root.
+func (t *tree) put(name string, data []byte, mode fs.FileMode, mtime time.Time) error {
+	return t.file(name, bytes.NewReader(data), mtime, owner{mode: modeRegular | uint32(mode)})
+}
+
+func (t *tree) symlink(target, name string) error {
+	t.remove(name)
+	if err := t.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return t.root.Symlink(target, name)
+}
+
+// finish sets the times of folders, which font caches are checked by, and lets go of the tree.
+func (t *tree) finish() error {
+	var err error
+	for name, when := range t.times {
+		err = errors.Join(err, t.root.Chtimes(name, when, when))
+	}
+	return errors.Join(err, t.root.Close())
+}
+
+// debugfsScript sets on the disk what the tree could not hold.
+func (t *tree) debugfsScript() (string, error) {
+	names := make([]string, 0, len(t.want))
+	for name := range t.want {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var b strings.Builder
+	for _, name := range names {
+		if strings.ContainsAny(name, "\"\n\\") {
+			return "", fmt.Errorf("the name %q cannot be given to debugfs", name)
+		}
+		o := t.want[name]
+		fmt.Fprintf(&b, "set_inode_field \"/%s\" mode 0%o\n", name, o.mode)
+		fmt.Fprintf(&b, "set_inode_field \"/%s\" uid %d\n", name, o.uid)
+		fmt.Fprintf(&b, "set_inode_field \"/%s\" gid %d\n", name, o.gid)
+	}
+	return b.String(), nil
+}
