@@ -141,6 +141,18 @@ type (
 type (
 	SessionCreated struct {
 		Session domain.Session `json:"session"`
+		Mode    string         `json:"mode,omitempty"` // policy mode; empty = auto
+		Checks  []Check        `json:"checks,omitempty"`
+	}
+	// Check is a declared command whose success says whether a turn's result is
+	// right. It succeeds when its exit code is Exit and its output holds Has.
+	Check struct {
+		Name      string   `json:"name"`
+		Argv      []string `json:"argv,omitempty"`
+		Code      string   `json:"code,omitempty"` // bash, when Argv is empty
+		Exit      int      `json:"exit,omitempty"`
+		Has       string   `json:"has,omitempty"`
+		TimeoutMS int64    `json:"timeout_ms,omitempty"`
 	}
 	SessionState struct {
 		State  domain.SessionState `json:"state"`
@@ -150,7 +162,8 @@ type (
 		Turn   domain.TurnID `json:"turn_id"`
 		Prompt string        `json:"prompt,omitempty"`
 	}
-	// TurnEnded: Result is "ok", "failed", "cancelled" or "interrupted". Checks decide, not exit codes alone.
+	// TurnEnded: Result is "ok" (every declared check succeeded), "unchecked" (none is
+	// declared), "failed", "cancelled" or "interrupted".
 	TurnEnded struct {
 		Turn   domain.TurnID `json:"turn_id"`
 		Result string        `json:"result"`
