@@ -1,5 +1,3 @@
-//go:build tools
-
 // Package limactl pins the version of limactl that Glasshouse bundles.
 //
 // It is a Go module of its own because the main module's dependencies raise
