@@ -1,0 +1,2 @@
+// Package watch tells what changes in the workspace.
+package watch
