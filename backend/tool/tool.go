@@ -9,7 +9,6 @@ package tool
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"time"
 
 	"glasshouse/backend/domain"
@@ -57,7 +56,7 @@ type Call struct {
 	Args    json.RawMessage // valid and canonical
 	Guest   guest.Guest
 	Browser BrowserProvider // nil = no browser here
-	Blobs   BlobStore
+	Blobs   event.BlobStore
 	Asker   Asker  // nil = nobody can be asked
 	Output  Output // nil = nobody listens
 	// Timeout is the most the call may take; 0 = the tool's own default.
@@ -67,23 +66,6 @@ type Call struct {
 // BrowserProvider gives the session's browser, starting it when there is none.
 type BrowserProvider interface {
 	Browser(ctx context.Context) (browser.Browser, error)
-}
-
-// BlobStore keeps artefacts; *eventlog.Log is one.
-type BlobStore interface {
-	// PutBlob stores all of r; more than limit bytes is a too_large error and nothing is kept.
-	PutBlob(ctx context.Context, r io.Reader, limit int64) (event.Blob, error)
-	// NewBlob starts a stream of unknown length; bytes past limit are counted and dropped.
-	NewBlob(limit int64) (BlobWriter, error)
-}
-
-// BlobWriter is an artefact being written. Exactly one of Commit and Abort ends it;
-// Abort after Commit does nothing.
-type BlobWriter interface {
-	io.Writer
-	Dropped() int64
-	Commit() (event.Blob, error)
-	Abort()
 }
 
 // Asker puts a question to the person and waits for the answer.
