@@ -59,6 +59,10 @@ type unit struct {
 	fresh chan struct{} // closed and replaced at every change of cur or state
 	link  *Link
 	boot  string
+	// wanted is set while somebody needs the machine: from a start until a stop
+	// that was asked for. A wanted machine that dies is started again by whoever
+	// waits for something in it.
+	wanted bool
 }
 
 // New returns an empty fleet.
@@ -140,11 +144,11 @@ func (f *Fleet) Ensure(ctx context.Context, p domain.Project) (guest.Guest, erro
 	if ready {
 		return u.link, nil
 	}
-	// A start is not undone because one caller stops waiting for it.
 	sctx, cancel := context.WithTimeout(f.ctx, f.cfg.StartTimeout)
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	defer cancel()
+	u.setWanted(true)
 	if err := u.start(sctx); err != nil {
 		return nil, err
 	}
@@ -170,6 +174,7 @@ func (f *Fleet) Adopt(ctx context.Context, p domain.Project) (guest.Guest, bool,
 	case vm.StateReady, vm.StateStarting, vm.StateTrouble:
 		// Trouble may be a guestd that is just being restarted: try it.
 		if err := u.connect(ctx, 20*time.Second); err == nil {
+			u.setWanted(true)
 			return u.link, true, nil
 		}
 		return nil, false, u.setState(ctx, vm.StateTrouble, "the machine runs but does not answer")
@@ -415,7 +420,14 @@ func (u *unit) keep(g guest.Guest) {
 	}
 }
 
+func (u *unit) setWanted(w bool) {
+	u.mu.Lock()
+	u.wanted = w
+	u.mu.Unlock()
+}
+
 func (u *unit) stop(ctx context.Context) error {
+	u.setWanted(false)
 	if err := u.open(ctx); err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (x linkExecs) Start(ctx context.Context, spec guest.ExecSpec) (guest.Proces
 	if err != nil {
 		return nil, err
 	}
-	return &linkProcess{l: x.l, id: spec.ID, p: p, boot: x.l.Hello().BootID, ctx: ctx}, nil
+	return &linkProcess{l: x.l, id: spec.ID, p: p, ctx: ctx}, nil
 }
 
 func (x linkExecs) Attach(ctx context.Context, id string, out, errs int64) (guest.Process, error) {
@@ -166,7 +166,7 @@ func (x linkExecs) Attach(ctx context.Context, id string, out, errs int64) (gues
 	if err != nil {
 		return nil, err
 	}
-	return &linkProcess{l: x.l, id: id, p: p, out: out, errs: errs, boot: x.l.Hello().BootID, ctx: ctx}, nil
+	return &linkProcess{l: x.l, id: id, p: p, out: out, errs: errs, ctx: ctx}, nil
 }
 
 func (x linkExecs) List(ctx context.Context) ([]guest.ExecState, error) {
@@ -193,7 +193,6 @@ type linkProcess struct {
 	l         *Link
 	ctx       context.Context
 	id        string
-	boot      string
 	mu        sync.Mutex
 	p         guest.Process
 	out, errs int64
@@ -233,11 +232,14 @@ func (p *linkProcess) Next() (guest.Output, error) {
 		again, err := retry(p.ctx, p.l, func(g guest.Guest) (guest.Process, error) {
 			return g.Execs().Attach(p.ctx, p.id, p.out, p.errs)
 		})
+		if err != nil && p.ctx.Err() == nil && !errors.Is(err, guest.ErrNoExec) {
+			again, err = p.revive()
+		}
 		if err != nil {
 			if p.ctx.Err() != nil {
 				return guest.Output{}, err
 			}
-			// The machine, or its memory of the execution, is gone: that is the outcome.
+			// The machine's journal cannot say how it ended: that is the outcome.
 			p.exit, p.ended = guest.Exit{Code: -1, Unknown: true, EndedAt: time.Now()}, true
 			continue
 		}
@@ -245,6 +247,26 @@ func (p *linkProcess) Next() (guest.Output, error) {
 		p.p = again
 		p.mu.Unlock()
 	}
+}
+
+// revive starts a machine that died under the execution, once, to ask its
+// journal: the command may have ended before the machine did.
+func (p *linkProcess) revive() (guest.Process, error) {
+	u := p.l.u
+	u.mu.Lock()
+	wanted := u.wanted
+	u.mu.Unlock()
+	if !wanted {
+		return nil, guest.ErrGone
+	}
+	if _, err := u.f.Ensure(p.ctx, u.project); err != nil {
+		return nil, err
+	}
+	g, err := p.l.current(p.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.Execs().Attach(p.ctx, p.id, p.out, p.errs)
 }
 
 func (p *linkProcess) Exit() guest.Exit             { return p.exit }
