@@ -1,0 +1,134 @@
+// Package config knows every name Glasshouse uses on disk and reads the settings
+// a person can change. Nothing else spells a path.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/BurntSushi/toml"
+
+	"glasshouse/backend/domain"
+)
+
+// Paths of one installation.
+type Paths struct {
+	Data   string // database, machines, images, mirrors
+	Config string // config.toml, policy.toml
+	Cache  string // image build cache
+}
+
+// Default returns the usual places, which the environment may move:
+// GLASSHOUSE_DATA, GLASSHOUSE_CONFIG and GLASSHOUSE_CACHE, else the platform's.
+func Default() (Paths, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Paths{}, domain.E(domain.CodeInvalid, "there is no home folder", "set HOME, or GLASSHOUSE_DATA and GLASSHOUSE_CONFIG", err)
+	}
+	p := Paths{
+		Data:   filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "glasshouse"),
+		Config: filepath.Join(xdg("XDG_CONFIG_HOME", home, ".config"), "glasshouse"),
+		Cache:  filepath.Join(xdg("XDG_CACHE_HOME", home, ".cache"), "glasshouse"),
+	}
+	if runtime.GOOS == "darwin" {
+		p.Data = filepath.Join(home, "Library", "Application Support", "Glasshouse")
+	} else if os.Geteuid() == 0 {
+		// Machines of a root core run as a service user, which cannot enter /root.
+		p.Data = "/var/lib/glasshouse"
+	}
+	for env, at := range map[string]*string{"GLASSHOUSE_DATA": &p.Data, "GLASSHOUSE_CONFIG": &p.Config, "GLASSHOUSE_CACHE": &p.Cache} {
+		if v := os.Getenv(env); v != "" {
+			if !filepath.IsAbs(v) {
+				return Paths{}, domain.E(domain.CodeInvalid, fmt.Sprintf("%s is %q", env, v), "give an absolute path", nil)
+			}
+			*at = filepath.Clean(v)
+		}
+	}
+	return p, nil
+}
+
+func xdg(env, home, rest string) string {
+	if v := os.Getenv(env); filepath.IsAbs(v) {
+		return v
+	}
+	return filepath.Join(home, rest)
+}
+
+func (p Paths) Socket() string           { return filepath.Join(p.Data, "core.sock") }
+func (p Paths) Lock() string             { return filepath.Join(p.Data, "core.lock") }
+func (p Paths) Machines() string         { return filepath.Join(p.Data, "m") }
+func (p Paths) Images() string           { return filepath.Join(p.Data, "images") }
+func (p Paths) Trash() string            { return filepath.Join(p.Data, "trash") }
+func (p Paths) Logs() string             { return filepath.Join(p.Data, "logs") }
+func (p Paths) Tools() string            { return filepath.Join(p.Data, "tools") }
+func (p Paths) Project(id string) string { return filepath.Join(p.Data, "projects", id) }
+func (p Paths) Mirror(id string) string  { return filepath.Join(p.Project(id), "mirror.git") }
+func (p Paths) PolicyFile() string       { return filepath.Join(p.Config, "policy.toml") }
+func (p Paths) ConfigFile() string       { return filepath.Join(p.Config, "config.toml") }
+
+// Settings a person can change in config.toml.
+type Settings struct {
+	// Machine is the kind new projects get: "lima" or "local". Empty = lima where
+	// a VM can run with hardware help, else local.
+	Machine string `toml:"machine"`
+	CPUs    int    `toml:"cpus"`
+	Memory  int    `toml:"memory_mib"`
+	Disk    int    `toml:"disk_gib"`
+	// Resolver is a DNS server host:port for the egress gate; empty = the system's.
+	Resolver string `toml:"resolver"`
+	// QuestionMinutes is how long a question waits before it expires; 0 = for ever.
+	QuestionMinutes int `toml:"question_minutes"`
+	// HoldSeconds is how long a connection waits for an answer; 0 = 300.
+	HoldSeconds int    `toml:"hold_seconds"`
+	Limactl     string `toml:"limactl"` // path of a limactl to use instead of the bundled one
+}
+
+// Load reads config.toml. A missing file is fine; a broken or unknown line is an
+// error, for a setting that is silently ignored protects nobody.
+func (p Paths) Load() (Settings, error) {
+	var s Settings
+	meta, err := toml.DecodeFile(p.ConfigFile(), &s)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return s, nil
+	case err != nil:
+		return s, domain.E(domain.CodeInvalid, "the settings in "+p.ConfigFile()+" cannot be read", "mend the file or move it away", err)
+	}
+	if un := meta.Undecoded(); len(un) > 0 {
+		return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s has an unknown setting %q", p.ConfigFile(), un[0]), "remove it, or check its spelling", nil)
+	}
+	if s.Machine != "" && s.Machine != "lima" && s.Machine != "local" {
+		return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: machine is %q", p.ConfigFile(), s.Machine), "use lima or local", nil)
+	}
+	for name, v := range map[string]int{"cpus": s.CPUs, "memory_mib": s.Memory, "disk_gib": s.Disk, "question_minutes": s.QuestionMinutes, "hold_seconds": s.HoldSeconds} {
+		if v < 0 || v > 1<<20 {
+			return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: %s is %d", p.ConfigFile(), name, v), "give a number of at least 0", nil)
+		}
+	}
+	return s, nil
+}
+
+// Prepare makes the data folder: private to the user, and readable by nobody else
+// but the service user's own part of it when the core runs as root.
+func (p Paths) Prepare() error {
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711 // the service user passes through to m/ and images/
+	}
+	if err := os.MkdirAll(p.Data, mode); err != nil {
+		return domain.E(domain.CodeUnavailable, "the data folder cannot be made", "check the permissions of its parent, or set GLASSHOUSE_DATA", err)
+	}
+	if err := os.Chmod(p.Data, mode); err != nil {
+		return domain.E(domain.CodeUnavailable, "the data folder "+p.Data+" belongs to somebody else", "set GLASSHOUSE_DATA to a folder of your own", err)
+	}
+	for _, d := range []string{p.Logs(), p.Trash(), p.Tools(), filepath.Join(p.Data, "projects")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
