@@ -44,5 +44,6 @@ rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/hostname" "$root/etc/resolv.conf"
 : >"$root/etc/machine-id"
 : >"$root/etc/resolv.conf"
 : >"$root/etc/fstab"
-rm -rf "$root"/var/log/* "$root"/tmp/* "$root"/var/tmp/* "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old
+# /tmp is mmdebstrap's own until it has ended: its apt configuration for this root stands there.
+rm -rf "$root"/var/log/* "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old
 rm -rf "$root"/usr/share/doc-base "$root"/usr/share/lintian "$root"/usr/share/bug
