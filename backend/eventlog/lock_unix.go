@@ -16,11 +16,3 @@ func lockFile(f *os.File) (bool, error) {
 	}
 	return err == nil, err
 }
-
-func freeBytes(dir string) int64 {
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return -1
-	}
-	return int64(st.Bavail) * int64(st.Bsize)
-}
