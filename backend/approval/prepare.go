@@ -1,0 +1,153 @@
+package approval
+
+import (
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+)
+
+const (
+	maxTitle   = 1000
+	maxText    = 8 << 10
+	maxChoices = 16
+	maxFields  = 64
+	// maxShown is how many bytes of detail a card shows whole; with the escaping of
+	// JSON it still fits into one event.
+	maxShown = 24 << 10
+)
+
+// prepare checks a request and makes the event of it.
+func (l *Ledger) prepare(r *Request) (*event.ApprovalRequested, error) {
+	bad := func(pointer, format string, args ...any) error {
+		e := domain.E(domain.CodeInvalid, "The question cannot be asked: "+fmt.Sprintf(format, args...), "", nil)
+		e.Pointer = pointer
+		return e
+	}
+	if r.Stream == "" {
+		switch {
+		case r.Session != "":
+			r.Stream = event.SessionStream(r.Session)
+		case r.Project != "":
+			r.Stream = event.ProjectStream(r.Project)
+		default:
+			return nil, bad("/project_id", "it belongs to no project and no session")
+		}
+	}
+	switch r.Kind {
+	case "step", "egress", "question", "push":
+	default:
+		return nil, bad("/kind", "its kind %q is unknown", r.Kind)
+	}
+	if r.Title == "" {
+		return nil, bad("/title", "it has no title")
+	}
+	if r.Digest == "" {
+		return nil, bad("/digest", "it is bound to no digest")
+	}
+	if len(r.Choices) > maxChoices || (len(r.Choices) == 0 && !r.FreeText) {
+		return nil, bad("/choices", "it lists %d choices, 1 to %d are possible", len(r.Choices), maxChoices)
+	}
+	if r.Expires < 0 {
+		return nil, bad("/expires", "it expired before it was asked")
+	}
+	seen := map[string]bool{}
+	for i, c := range r.Choices {
+		at := fmt.Sprintf("/choices/%d", i)
+		if c.ID == "" || c.Label == "" || seen[c.ID] {
+			return nil, bad(at, "a choice needs its own id and a label")
+		}
+		seen[c.ID] = true
+		if c.Grant == nil {
+			continue
+		}
+		if why := grantFault(c.Grant, r.Project, r.Session); why != "" {
+			return nil, bad(at+"/grant", "%s", why)
+		}
+		if c.Covers == "" {
+			return nil, bad(at+"/covers", "a choice that saves a rule must say which")
+		}
+	}
+	q := &event.ApprovalRequested{
+		Approval: domain.ApprovalID(domain.NewID("ap")), Kind: r.Kind, Title: showable(r.Title), Digest: r.Digest,
+		Choices: r.Choices, FreeText: r.FreeText, Host: r.Host, Port: r.Port,
+	}
+	if r.Expires > 0 {
+		q.ExpiresAt = l.now().Add(r.Expires).UnixMilli()
+	}
+	shown, whole := 0, len(r.Detail) <= maxFields && len(q.Title) <= maxTitle
+	if len(q.Title) > maxTitle {
+		q.Title = cut(q.Title, maxTitle)
+	}
+	for i, f := range r.Detail {
+		if i == maxFields {
+			break
+		}
+		f.Name, f.Value = showable(f.Name), showable(f.Value)
+		if room := maxShown - shown; len(f.Value)+len(f.Name) > room {
+			whole = false
+			f.Name, f.Value = cut(f.Name, 200), cut(f.Value, max(room-200, 0))
+		}
+		shown += len(f.Name) + len(f.Value)
+		q.Detail = append(q.Detail, f)
+	}
+	if !whole {
+		if r.Kind == "question" {
+			return nil, domain.E(domain.CodeTooLarge, "The question is too long to be shown whole", "shorten it", nil)
+		}
+		// What cannot be shown cannot be allowed.
+		q.Detail = append(q.Detail, event.Field{Name: "not shown", Value: "This is too long to be shown whole, so it cannot be allowed.", Origin: domain.OriginHost})
+		q.Choices = []event.Choice{{ID: "deny", Label: "Deny"}}
+		for _, c := range r.Choices {
+			if c.ID == "deny" && c.Grant == nil {
+				q.Choices[0] = c
+			}
+		}
+	}
+	return q, nil
+}
+
+// showable keeps text as it is; bytes that are no text are shown by their numbers,
+// so that what is shown is never something else than what runs.
+func showable(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func grantFault(g *event.Grant, project domain.ProjectID, session domain.SessionID) string {
+	switch {
+	case g.Kind != "egress" && g.Kind != "tool":
+		return fmt.Sprintf("the kind %q of the rule is unknown", g.Kind)
+	case g.Kind == "egress" && g.Host == "":
+		return "an egress rule needs a host"
+	case g.Kind == "tool" && g.Match == "":
+		return "a tool rule needs the exact call it matches"
+	case g.Scope != "session" && g.Scope != "project":
+		return fmt.Sprintf("the scope %q of the rule is unknown", g.Scope)
+	case project == "":
+		return "a rule belongs to a project"
+	case g.Scope == "session" && session == "":
+		return "a rule for a session needs the session"
+	case g.Decision != domain.Allow && g.Decision != domain.Deny && g.Decision != domain.Ask:
+		return fmt.Sprintf("the decision %q of the rule is unknown", g.Decision)
+	case g.TTLMS < 0:
+		return "the rule ended before it began"
+	case g.Port < 0 || g.Port > 65535:
+		return "the port of the rule is none"
+	}
+	return ""
+}
