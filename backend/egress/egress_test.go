@@ -58,7 +58,7 @@ func TestCheckPublic(t *testing.T) {
 // address check is told that it is public.
 type rig struct {
 	gate  *Gate
-	rules *Rules
+	rules map[string]Rule
 	mu    sync.Mutex
 	evs   []event.New
 	asks  int
@@ -66,8 +66,13 @@ type rig struct {
 }
 
 func newRig(t *testing.T, hosts map[string]string) *rig {
-	r := &rig{rules: NewRules(), reply: make(chan Verdict, 10)}
-	r.gate = New(Config{Rules: r.rules, Hold: 20 * time.Second,
+	r := &rig{rules: map[string]Rule{}, reply: make(chan Verdict, 10)}
+	r.gate = New(Config{Match: func(_ Scope, t Target) (Rule, bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		x, ok := r.rules[t.Host]
+		return x, ok
+	}, Hold: 20 * time.Second,
 		Ask: func(ctx context.Context, s Scope, tg Target, m string) (Verdict, error) {
 			r.mu.Lock()
 			r.asks++
@@ -102,8 +107,10 @@ func newRig(t *testing.T, hosts map[string]string) *rig {
 	return r
 }
 
-func (r *rig) allow(host string, port int) {
-	r.rules.byID[host] = Rule{ID: host, Project: "p", Host: host, Port: port, Decision: domain.Allow, Text: "allow " + host}
+func (r *rig) allow(host string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rules[host] = Rule{Name: "grant:" + host, Decision: domain.Allow, Text: "allow " + host}
 }
 
 // proxy lets a net/http client use the gate as its proxy.
@@ -158,9 +165,7 @@ func TestPlainHTTP(t *testing.T) {
 	defer srv.Close()
 	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
 	r := newRig(t, map[string]string{"site.example": "127.0.0.1", "evil.example": "10.0.0.1"})
-	var p int
-	fmt.Sscan(port, &p)
-	r.allow("site.example", p)
+	r.allow("site.example")
 	addr := r.proxy(t)
 	got := raw(t, addr, "POST http://site.example:"+port+"/a?b=1 HTTP/1.1\r\nHost: site.example:"+port+"\r\nProxy-Authorization: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")
 	if !strings.HasPrefix(got, "HTTP/1.1 200") || !strings.HasSuffix(got, "POST site.example:"+port+" /a?b=1 hi") {
@@ -188,7 +193,7 @@ func TestPlainHTTP(t *testing.T) {
 		}
 	}
 	// A name that resolves to a private address is refused although a rule allows it.
-	r.allow("evil.example", 80)
+	r.allow("evil.example")
 	if got := raw(t, addr, "GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 403") || !strings.Contains(got, "private network") {
 		t.Errorf("rebinding: %q", got)
 	}
@@ -286,7 +291,7 @@ func TestTunnelNeedsMatchingSNI(t *testing.T) {
 	fmt.Sscan(port, &p)
 	// Other ports are opaque tunnels.
 	r := newRig(t, map[string]string{"api.example": "127.0.0.1"})
-	r.allow("api.example", 0)
+	r.allow("api.example")
 	addr := r.proxy(t)
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -342,23 +347,14 @@ func TestRefusalsAreLimited(t *testing.T) {
 	}
 }
 
-func TestDenyBeatsAllowAndSessionRulesEnd(t *testing.T) {
-	b := NewRules()
-	tg := Target{Host: "a.example", Port: 443}
-	b.byID["1"] = Rule{ID: "1", Project: "p", Host: "a.example", Port: 443, Decision: domain.Allow, Session: "s1"}
-	if r, ok := b.Match("p", tg); !ok || r.Decision != domain.Allow {
-		t.Fatal("no match")
+func TestDeniedByRule(t *testing.T) {
+	r := newRig(t, nil)
+	r.rules["bad.example"] = Rule{Name: "grant:1", Decision: domain.Deny, Text: "never bad.example"}
+	got := raw(t, r.proxy(t), "GET http://bad.example/ HTTP/1.1\r\nHost: bad.example\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 403") || !strings.Contains(got, "never bad.example") || r.asks != 0 {
+		t.Errorf("%q, %d asks", got, r.asks)
 	}
-	if _, ok := b.Match("q", tg); ok {
-		t.Fatal("another project's rule matched")
-	}
-	b.byID["2"] = Rule{ID: "2", Project: "p", Host: "a.example", Decision: domain.Deny}
-	if r, _ := b.Match("p", tg); r.Decision != domain.Deny {
-		t.Fatal("deny lost")
-	}
-	delete(b.byID, "2")
-	_ = b.Apply(event.Envelope{Type: "session.state", SessionID: "s1", Data: []byte(`{"state":"ended"}`)})
-	if _, ok := b.Match("p", tg); ok {
-		t.Fatal("a session's rule outlived it")
+	if ty := r.types(); len(ty) != 1 || ty[0] != "egress.blocked" {
+		t.Errorf("recorded %v", ty)
 	}
 }

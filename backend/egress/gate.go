@@ -41,7 +41,10 @@ type Verdict struct {
 
 // Config of a Gate; every edge is injected.
 type Config struct {
-	Rules *Rules
+	// Match finds the rule about a target, a refusal before a permission. Every
+	// process of a machine is one identity: a session's rule is matched by the
+	// session that the guest claims.
+	Match func(s Scope, t Target) (Rule, bool)
 	// Ask puts a question and waits for its answer until ctx is done.
 	Ask func(ctx context.Context, s Scope, t Target, method string) (Verdict, error)
 	// Record appends an event; its failure closes the door.
@@ -64,6 +67,7 @@ type Gate struct {
 	mu   sync.Mutex
 	wait map[waitKey]*waiting
 	lim  limiter
+	pass passes
 	next atomic.Int64
 }
 
@@ -127,13 +131,13 @@ func (g *Gate) decide(ctx context.Context, s Scope, t Target, method string) (st
 			return "", &refusal{status: 403, reason: "refused: " + err.Error() + ". Machines reach public addresses only"}
 		}
 	}
-	if r, ok := g.cfg.Rules.Match(s.Project, t); ok {
-		if r.Decision == domain.Deny {
-			return "", &refusal{status: 403, reason: "refused by the rule: " + r.Text, rule: r.Text}
+	if r, ok := g.cfg.Match(s, t); ok && r.Decision != domain.Ask {
+		if r.Decision != domain.Allow {
+			return "", &refusal{status: 403, reason: "refused by the rule: " + r.Text, rule: r.Name}
 		}
-		return r.Text, nil
+		return r.Name, nil
 	}
-	if g.cfg.Rules.takePass(s.Project, t) {
+	if g.pass.take(s.Project, t) {
 		return "once", nil
 	}
 	return g.ask(ctx, s, t, method)
@@ -157,7 +161,7 @@ func (g *Gate) ask(ctx context.Context, s Scope, t Target, method string) (strin
 			delete(g.wait, key)
 			w.verdict, w.err = v, err
 			if err == nil && v.Allow && v.Rule == "once" && w.n == 0 {
-				g.cfg.Rules.AddPass(s.Project, t, 2*time.Minute)
+				g.pass.add(s.Project, t, 2*time.Minute)
 			}
 			g.mu.Unlock()
 			close(w.done)
