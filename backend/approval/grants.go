@@ -106,7 +106,9 @@ func (l *Ledger) Grants(project domain.ProjectID, session domain.SessionID) []Gr
 			out = append(out, *g)
 		}
 	}
-	slices.SortFunc(out, func(a, b Grant) int { return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b Grant) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), strings.Compare(a.ID, b.ID))
+	})
 	return out
 }
 
