@@ -42,6 +42,7 @@ type Cmd struct {
 // User is who a process runs as.
 type User struct {
 	UID, GID uint32
+	Groups   []uint32 // supplementary, such as kvm
 	Name     string
 	Home     string
 }
@@ -157,7 +158,7 @@ func (r *Runner) Start(ctx context.Context, c Cmd) (*Process, error) {
 		attr.Setpgid = true
 	}
 	if c.User != nil {
-		attr.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID}
+		attr.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups}
 	}
 	cmd.SysProcAttr = attr
 	rec := &Record{Role: c.Role, Argv: append([]string{path}, c.Args...), Dir: c.Dir, Start: time.Now(), Code: -1}
