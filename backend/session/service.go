@@ -1,0 +1,340 @@
+// Package session runs the work in a project: one actor per session owns its
+// state, gives steps their numbers, has each tool call decided, asked about, run,
+// ended and sealed, and records all of it before anyone sees it. What a session
+// is can be folded from its events alone; after a crash Recover does so and
+// finishes what was under way.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"glasshouse/backend/approval"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
+	"glasshouse/backend/policy"
+	"glasshouse/backend/tool"
+	"glasshouse/vm/guest"
+)
+
+// Log is what sessions need of the event log.
+type Log interface {
+	Append(ctx context.Context, events ...event.New) ([]event.Envelope, error)
+	Publish(events ...event.New) error
+	Fold(ctx context.Context, f eventlog.Filter, fn func(event.Envelope) error) error
+	event.BlobStore
+}
+
+// Ledger is what sessions need of the approvals.
+type Ledger interface {
+	Ask(ctx context.Context, r approval.Request) (approval.Approval, error)
+	Wait(ctx context.Context, id domain.ApprovalID) (approval.Outcome, error)
+	Pending(s approval.Scope) []approval.Approval
+	Close(ctx context.Context, id domain.ApprovalID, why approval.State) (approval.Outcome, error)
+	Cancel(ctx context.Context, s approval.Scope) (int, error)
+	Match(q approval.Query) (approval.Grant, bool)
+}
+
+// Machines gives the guest of a project, starting the machine when it is off.
+type Machines interface {
+	Ensure(ctx context.Context, p domain.Project) (guest.Guest, error)
+}
+
+// Config of a Service; every edge is injected.
+type Config struct {
+	Log      Log
+	Ledger   Ledger
+	Machines Machines
+	Project  func(id domain.ProjectID) (domain.Project, error)
+	Tools    *tool.Registry
+	// Decide is the policy in force for a project, and its version.
+	Decide func(project domain.ProjectID, a policy.Action) (policy.Decision, string)
+	// Browser gives a session's browser; nil = none.
+	Browser func(s domain.Session, g guest.Guest) tool.BrowserProvider
+	// CloseBrowser ends it.
+	CloseBrowser func(id domain.SessionID)
+	// QuestionLife is how long a step's question waits; 0 = for ever.
+	QuestionLife time.Duration
+}
+
+// errLeaving is the cause with which contexts end when the core goes: what runs
+// in a guest goes on and is found again.
+var errLeaving = errors.New("glasshouse is shutting down")
+
+// ErrCancelled is the cause with which a person's cancel ends a step.
+var ErrCancelled = errors.New("cancelled")
+
+// Service holds the actors of all sessions.
+type Service struct {
+	cfg   Config
+	ctx   context.Context
+	leave context.CancelCauseFunc
+	mu    sync.Mutex
+	all   map[domain.SessionID]*actor
+	wg    sync.WaitGroup
+}
+
+// New returns a service without sessions; Recover loads them.
+func New(cfg Config) *Service {
+	ctx, leave := context.WithCancelCause(context.Background())
+	return &Service{cfg: cfg, ctx: ctx, leave: leave, all: map[domain.SessionID]*actor{}}
+}
+
+// CreateRequest of a session.
+type CreateRequest struct {
+	Project domain.ProjectID
+	Title   string
+	Class   domain.Class
+	Agent   string
+	Mode    policy.Mode
+	Checks  []event.Check
+	Actor   domain.Actor
+}
+
+// Create records a new session.
+func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Session, error) {
+	p, err := s.cfg.Project(r.Project)
+	if err != nil {
+		return domain.Session{}, err
+	}
+	switch r.Class {
+	case "":
+		r.Class = domain.ClassTask
+	case domain.ClassEphemeral, domain.ClassTask, domain.ClassWorkspace:
+	default:
+		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/class", What: fmt.Sprintf("there is no session class %q", r.Class), Hint: "use ephemeral, task or workspace"}
+	}
+	switch r.Mode {
+	case "", policy.ModeAuto, policy.ModeAsk, policy.ModePlan:
+	default:
+		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/mode", What: fmt.Sprintf("there is no mode %q", r.Mode), Hint: "use auto, ask or plan"}
+	}
+	if len(r.Title) > 200 {
+		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/title", What: "the title is longer than 200 bytes", Hint: "shorten it"}
+	}
+	for i, c := range r.Checks {
+		if (len(c.Argv) == 0) == (c.Code == "") || c.Name == "" {
+			return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: fmt.Sprintf("/checks/%d", i), What: "a check needs a name and either argv or code", Hint: "give one of the two"}
+		}
+	}
+	if r.Agent == "" {
+		r.Agent = "manual"
+	}
+	d := domain.Session{ID: domain.SessionID(domain.NewID("s")), ProjectID: p.ID, Title: r.Title, Class: r.Class, Agent: r.Agent,
+		State: domain.SessionIdle, CreatedAt: time.Now().UnixMilli()}
+	a := newActor(s, d, r.Mode, r.Checks)
+	if _, err := s.cfg.Log.Append(ctx, a.event(r.Actor, "", &event.SessionCreated{Session: d, Mode: string(r.Mode), Checks: r.Checks})); err != nil {
+		return domain.Session{}, err
+	}
+	s.add(a)
+	return d, nil
+}
+
+func (s *Service) add(a *actor) {
+	s.mu.Lock()
+	s.all[a.d.ID] = a
+	s.mu.Unlock()
+	s.wg.Go(a.loop)
+}
+
+func (s *Service) actor(id domain.SessionID) (*actor, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.all[id]
+	if a == nil {
+		return nil, domain.E(domain.CodeNotFound, fmt.Sprintf("there is no session %q", id), "list them with 'glasshouse session list'", nil)
+	}
+	return a, nil
+}
+
+// Get returns a session as it is now.
+func (s *Service) Get(ctx context.Context, id domain.SessionID) (View, error) {
+	a, err := s.actor(id)
+	if err != nil {
+		return View{}, err
+	}
+	var v View
+	err = a.do(ctx, func() { v = a.view() })
+	return v, err
+}
+
+// List returns the sessions of a project ("" = all), oldest first.
+func (s *Service) List(ctx context.Context, project domain.ProjectID) []domain.Session {
+	s.mu.Lock()
+	var as []*actor
+	for _, a := range s.all {
+		if project == "" || a.d.ProjectID == project {
+			as = append(as, a)
+		}
+	}
+	s.mu.Unlock()
+	var out []domain.Session
+	for _, a := range as {
+		_ = a.do(ctx, func() { out = append(out, a.d) })
+	}
+	sortSessions(out)
+	return out
+}
+
+// Known reports whether a session and (if given) a step of it exist in a
+// project: what a guest claims is checked with it.
+func (s *Service) Known(project domain.ProjectID, id domain.SessionID, step domain.StepID) (session, stepOK bool) {
+	s.mu.Lock()
+	a := s.all[id]
+	s.mu.Unlock()
+	if a == nil || a.d.ProjectID != project {
+		return false, false
+	}
+	_ = a.do(s.ctx, func() { _, stepOK = a.steps[step] })
+	return true, stepOK
+}
+
+// Call validates, records and decides a tool call and returns its step at once;
+// the step goes on by itself. Invalid arguments make no step.
+func (s *Service) Call(ctx context.Context, id domain.SessionID, c CallRequest) (*Step, error) {
+	a, err := s.actor(id)
+	if err != nil {
+		return nil, err
+	}
+	return a.call(ctx, c)
+}
+
+// Step finds a step by id.
+func (s *Service) Step(ctx context.Context, id domain.SessionID, step domain.StepID) (*Step, error) {
+	a, err := s.actor(id)
+	if err != nil {
+		return nil, err
+	}
+	var st *Step
+	if err := a.do(ctx, func() { st = a.steps[step] }); err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return nil, domain.E(domain.CodeNotFound, fmt.Sprintf("session %s has no step %q", id, step), "", nil)
+	}
+	return st, nil
+}
+
+// Cancel ends one step ("" = all of the session): running processes are killed
+// with their children, open questions are closed as cancelled.
+func (s *Service) Cancel(ctx context.Context, id domain.SessionID, step domain.StepID) error {
+	a, err := s.actor(id)
+	if err != nil {
+		return err
+	}
+	var hit []*Step
+	if err := a.do(ctx, func() {
+		for _, st := range a.steps {
+			if (step == "" || st.ID == step) && !st.final() {
+				hit = append(hit, st)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if step != "" && len(hit) == 0 {
+		return domain.E(domain.CodeConflict, "that step has ended already", "", nil)
+	}
+	for _, st := range hit {
+		st.cancel(ErrCancelled)
+		// Questions its programs raised (a host, a choice) end with it.
+		if _, err := s.cfg.Ledger.Cancel(ctx, approval.Scope{Session: id, Step: st.ID}); err != nil {
+			return err
+		}
+	}
+	for _, st := range hit {
+		select {
+		case <-st.refusedOrEnded:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// StartTurn begins an exchange; one at a time.
+func (s *Service) StartTurn(ctx context.Context, id domain.SessionID, prompt string, actor domain.Actor) (domain.TurnID, error) {
+	a, err := s.actor(id)
+	if err != nil {
+		return "", err
+	}
+	return a.startTurn(ctx, prompt, actor)
+}
+
+// EndTurn ends it: the declared checks run as steps of the turn, unless the
+// agent already says that it failed or was cancelled.
+func (s *Service) EndTurn(ctx context.Context, id domain.SessionID, turn domain.TurnID, result, reason string, actor domain.Actor) (event.TurnEnded, error) {
+	a, err := s.actor(id)
+	if err != nil {
+		return event.TurnEnded{}, err
+	}
+	return a.endTurn(ctx, turn, result, reason, actor)
+}
+
+// Say records a message.
+func (s *Service) Say(ctx context.Context, id domain.SessionID, turn domain.TurnID, role, text string, actor domain.Actor, origin domain.Origin) error {
+	a, err := s.actor(id)
+	if err != nil {
+		return err
+	}
+	if len(text) > 32<<10 {
+		return &domain.Error{Code: domain.CodeTooLarge, Pointer: "/text", What: "the message is longer than 32 KiB", Hint: "shorten it, or put it into a file"}
+	}
+	e := a.event(actor, "", &event.Message{Turn: turn, Role: role, Text: text})
+	e.Origin = origin
+	_, err = s.cfg.Log.Append(ctx, e)
+	return err
+}
+
+// End ends a session: its steps are cancelled, its background processes killed.
+func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Actor) error {
+	a, err := s.actor(id)
+	if err != nil {
+		return err
+	}
+	if err := s.Cancel(ctx, id, ""); err != nil {
+		return err
+	}
+	return a.end(ctx, actor)
+}
+
+// Running counts steps that are running or asking, by session.
+func (s *Service) Running(ctx context.Context) map[domain.SessionID]int {
+	s.mu.Lock()
+	as := make([]*actor, 0, len(s.all))
+	for _, a := range s.all {
+		as = append(as, a)
+	}
+	s.mu.Unlock()
+	out := map[domain.SessionID]int{}
+	for _, a := range as {
+		_ = a.do(ctx, func() {
+			for _, st := range a.steps {
+				if !st.final() {
+					out[a.d.ID]++
+				}
+			}
+		})
+	}
+	return out
+}
+
+// CancelAll cancels every step of every session.
+func (s *Service) CancelAll(ctx context.Context) error {
+	var errs []error
+	for id := range s.Running(ctx) {
+		errs = append(errs, s.Cancel(ctx, id, ""))
+	}
+	return errors.Join(errs...)
+}
+
+// Leave ends the actors; steps that run in a guest go on there, and the next
+// core's Recover joins them.
+func (s *Service) Leave() {
+	s.leave(errLeaving)
+	s.wg.Wait()
+}
