@@ -152,6 +152,7 @@ func (r Recipe) mmdebstrapArgs(sources []string) ([]string, error) {
 		`--aptopt=Acquire::Languages "none"`,
 		`--aptopt=APT::Install-Recommends "false"`,
 		`--aptopt=Acquire::Retries "3"`,
+		"--dpkgopt=force-unsafe-io",
 	}
 	for _, p := range excludes {
 		if in, ok := strings.CutPrefix(p, "!"); ok {

@@ -42,15 +42,13 @@ func (b *build) makeDisk(ctx context.Context, t *tree, rootfs, out string) error
 		return fmt.Errorf("set owners on the disk: %w", err)
 	}
 	b.report(PhaseDisk, 2, 3, "qcow2")
-	args := []string{"convert", "-O", "qcow2", "-m", "16", "-W"}
-	args = append(args, qcow2Options...)
-	if err := b.runTool(ctx, "qemu-img", append(args, raw, out)...); err != nil {
+	// zstd takes a second longer than no compression and a third of the space.
+	args := []string{"convert", "-O", "qcow2", "-c", "-o", "compression_type=zstd", "-m", "16", "-W", raw, out}
+	if err := b.runTool(ctx, "qemu-img", args...); err != nil {
 		return fmt.Errorf("turn the disk into qcow2: %w", err)
 	}
 	return nil
 }
-
-var qcow2Options = []string{}
 
 // runAsOwner runs a tool that must see the tree as root's: mke2fs copies owners. Root sees it so; others do within a
 // user namespace in which they are root alone, or, where that is forbidden, under fakeroot.

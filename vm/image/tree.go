@@ -91,7 +91,7 @@ func (t *tree) add(h *tar.Header, body io.Reader) error {
 	if !fs.ValidPath(name) {
 		return errors.New("the name leads out of the root file system")
 	}
-	if isLeftOut(name) {
+	if isLeftOut(name) && !(h.Typeflag == tar.TypeDir && strings.HasPrefix(name, "var/")) { // apt wants its folders
 		return nil
 	}
 	if strings.HasPrefix(name, "boot/") {

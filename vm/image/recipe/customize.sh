@@ -39,11 +39,15 @@ chroot "$root" chown 1000:1000 /workspace
 chroot "$root" chown 1001:1001 /home/lima/.ssh
 chmod 700 "$root/home/lima/.ssh"
 
+# Haste was for the build; a machine that is switched off keeps its package database whole.
+sed -i '/force-unsafe-io/d' "$root"/etc/dpkg/dpkg.cfg.d/*
+
 # One image, many machines: nothing in it may be anybody's identity.
 rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/hostname" "$root/etc/resolv.conf"
 : >"$root/etc/machine-id"
 : >"$root/etc/resolv.conf"
 : >"$root/etc/fstab"
 # /tmp is mmdebstrap's own until it has ended: its apt configuration for this root stands there.
-rm -rf "$root"/var/log/* "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old
+find "$root/var/log" -type f -delete
+rm -rf "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old
 rm -rf "$root"/usr/share/doc-base "$root"/usr/share/lintian "$root"/usr/share/bug
