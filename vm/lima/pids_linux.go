@@ -1,0 +1,23 @@
+package lima
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// commandLine of a process, words separated by spaces.
+func commandLine(pid int) (string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return "", err
+	}
+	return string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})), nil
+}
+
+// bootID changes with every start of the host.
+func bootID() string {
+	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b))
+}
