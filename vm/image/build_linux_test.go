@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -33,6 +34,7 @@ func guestdFile(t *testing.T, text string) string {
 
 func TestBuildTreeAndDisk(t *testing.T) {
 	h, r := newFakeHost(t)
+	defer syscall.Umask(syscall.Umask(0o077)) // a strict umask must not reach the image
 	img := buildSmall(t, h, r, guestdFile(t, "guestd one"))
 
 	err := filepath.WalkDir(img.RootFS, func(name string, d fs.DirEntry, err error) error {
@@ -47,7 +49,7 @@ func TestBuildTreeAndDisk(t *testing.T) {
 		if m&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeDevice|fs.ModeNamedPipe) != 0 {
 			t.Errorf("%s is %v", name, m)
 		}
-		if m&fs.ModeSymlink == 0 && m&0o444 != 0o444 {
+		if m&fs.ModeSymlink == 0 && (m&0o444 != 0o444 || d.IsDir() && m&0o111 != 0o111) {
 			t.Errorf("%s cannot be read by everyone: %v", name, m)
 		}
 		return nil
@@ -78,6 +80,8 @@ func TestBuildTreeAndDisk(t *testing.T) {
 		"/etc/日本語":               {"Mode:  0600", "Group:    42"},
 		"/home/agent":            {"Type: directory", "Mode:  0750", "User:  1000", "Group:  1000"},
 		"/home/agent/.profile":   {"Mode:  0644", "User:  1000", "Group:  1000"},
+		"/home/agent/.cache":     {"Type: directory", "Mode:  0755", "User:  1000", "Group:  1000"},
+		"/home/agent/.cache/x/y": {"Mode:  0644", "User:  1000", "Group:  1000"},
 		"/etc/sudoers.d/90-test": {"Mode:  0440", "User:     0"},
 		"/usr":                   {"User:     0", "Group:     0"},
 		GuestdPath:               {"Mode:  0755", "User:     0", "Size: 10"},

@@ -44,6 +44,7 @@ func smallRecipe(t *testing.T) (Recipe, []byte) {
 		"initrd/modules.txt":           {Data: []byte("virtio_blk\n")},
 		"root/etc/hosts":               {Data: []byte("127.0.0.1 localhost\n")},
 		"root/etc/sudoers.d/90-test":   {Data: []byte("agent ALL=(ALL) NOPASSWD:ALL\n")},
+		"root/home/agent/.cache/x/y":   {Data: []byte("1")},
 		"root/usr/lib/glasshouse/tool": {Data: []byte("#!/bin/sh\n")},
 	})
 	if err != nil {

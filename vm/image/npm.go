@@ -112,6 +112,9 @@ func (b *build) unpackNPM(t *tree, p npmPackage, file string) error {
 		if err := t.symlink(target, link); err != nil {
 			return err
 		}
+		if path.IsAbs(target) { // a place, not one of the package's programs
+			continue
+		}
 		script := path.Join(path.Dir(link), target)
 		st, err := t.root.Stat(script)
 		if err != nil {
@@ -142,6 +145,9 @@ func (b *build) ownFiles(t *tree) error {
 	now := time.Now()
 	for _, f := range files {
 		if err := t.put(f.name, f.data, f.mode, now); err != nil {
+			return fmt.Errorf("write %s: %w", f.name, err)
+		}
+		if err := t.giveHome(f.name); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}

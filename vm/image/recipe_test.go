@@ -200,3 +200,25 @@ func TestResolveModules(t *testing.T) {
 		}
 	}
 }
+
+// TestNodeHeadersAreOfTheNode: node-gyp takes the headers in the agent's cache for exactly one version.
+func TestNodeHeadersAreOfTheNode(t *testing.T) {
+	r, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.pins.NPM {
+		if !strings.HasPrefix(p.Name, "node-linux-") {
+			continue
+		}
+		dir := "home/agent/.cache/node-gyp/" + p.Version
+		if p.Links[dir+"/include"] != "/usr/local/include" {
+			t.Errorf("no link %s/include", dir)
+		}
+		if _, err := fs.Stat(r.files, "root/"+dir+"/installVersion"); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Error("the recipe pins no Node")
+}

@@ -37,7 +37,7 @@ const (
 )
 
 func newTree(dir string) (*tree, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
@@ -133,15 +133,29 @@ func (t *tree) remove(name string) {
 }
 
 func (t *tree) mkdir(name string, o owner) error {
-	if err := t.root.MkdirAll(name, 0o755); err != nil {
+	if err := t.parents(name); err != nil {
 		return err
 	}
 	return t.settle(name, o)
 }
 
+// parents makes a folder and what is missing above it, open to everyone whatever the umask.
+func (t *tree) parents(dir string) error {
+	if _, err := t.root.Lstat(dir); err == nil || dir == "." {
+		return err
+	}
+	if err := t.parents(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := t.root.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return t.root.Chmod(dir, 0o755)
+}
+
 func (t *tree) file(name string, body io.Reader, mtime time.Time, o owner) error {
 	t.remove(name)
-	if err := t.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := t.parents(path.Dir(name)); err != nil {
 		return err
 	}
 	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -181,9 +195,30 @@ func (t *tree) put(name string, data []byte, mode fs.FileMode, mtime time.Time) 
 	return t.file(name, bytes.NewReader(data), mtime, owner{mode: modeRegular | uint32(mode)})
 }
 
+// giveHome makes the agent the owner of a file in its home and of the folders above it there.
+func (t *tree) giveHome(name string) error {
+	const home, agent = "home/agent/", 1000
+	for ; strings.HasPrefix(name, home); name = path.Dir(name) {
+		st, err := t.root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		o := owner{agent, agent, uint32(st.Mode().Perm())}
+		if st.IsDir() {
+			o.mode |= modeDir
+		} else {
+			o.mode |= modeRegular
+		}
+		if err := t.settle(name, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t *tree) symlink(target, name string) error {
 	t.remove(name)
-	if err := t.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := t.parents(path.Dir(name)); err != nil {
 		return err
 	}
 	return t.root.Symlink(target, name)
