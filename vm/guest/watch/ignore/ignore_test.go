@@ -76,9 +76,9 @@ func TestAgainstGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal("git is needed: ", err)
 	}
-	seeds := 25
+	seeds := 8
 	if testing.Short() {
-		seeds = 8
+		seeds = 3
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewSource(int64(seed)))
