@@ -56,14 +56,16 @@ type Hello struct {
 	BootID     string // new at every boot: a changed BootID means running executions are lost
 	AgentHash  string // sha256 of the running guestd, hex
 	Hostname   string
-	Kind       string // "vm" or "sandbox"
-	Cgroups    bool   // executions run in cgroups of their own
+	Kind       string   // "vm" or "sandbox"
+	Cgroups    bool     // executions run in cgroups of their own
+	Notes      []string // what does not work as it should in this guest, in its words (at most 16 of 500 bytes)
 }
 
 // Execs runs commands. An execution belongs to guestd's journal, not to the
 // channel: it goes on when the core goes, and Attach finds it again.
 type Execs interface {
-	// Start runs a command. The returned Process streams its output.
+	// Start runs a command. The returned Process streams its output until ctx
+	// ends; the execution itself goes on.
 	Start(ctx context.Context, spec ExecSpec) (Process, error)
 	// Attach joins an execution by id, from the given output offsets: running
 	// ones stream on, ended ones deliver what is kept and the exit.
@@ -134,11 +136,12 @@ type Output struct {
 	Data   []byte
 }
 
-// StreamEnd says how one output stream ended.
+// StreamEnd says how one output stream ended. What came as Output, then
+// Dropped bytes that nobody has, then Tail make up Total.
 type StreamEnd struct {
 	Total   int64  // bytes the process wrote
-	Dropped int64  // bytes of those that were not kept (before Tail)
-	Tail    []byte // the last bytes, when Dropped > 0
+	Dropped int64  // bytes between the kept part and Tail
+	Tail    []byte // the last bytes past the limit, at most TailBytes
 }
 
 // Exit is how an execution ended.

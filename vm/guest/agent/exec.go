@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"glasshouse/vm/guest/agent/execs"
+	"glasshouse/vm/guest/agent/journal"
+	"glasshouse/vm/guest/agent/shim"
+	"glasshouse/vm/guest/proto"
+)
+
+type execService struct {
+	proto.UnimplementedExecServer
+	s *server
+}
+
+const maxGrace = 60 * time.Second
+
+func (x *execService) Run(st grpc.BidiStreamingServer[proto.ExecIn, proto.ExecOut]) error {
+	first, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(st.Context())
+	defer cancel()
+	var e *execs.Exec
+	var from [2]int64
+	switch m := first.Msg.(type) {
+	case *proto.ExecIn_Start:
+		if err := proto.CheckStart(m.Start); err != nil {
+			return proto.Invalid(err)
+		}
+		// Once begun, the start goes through even if the host leaves: it will ask by id.
+		e, err = x.s.execs.Start(context.WithoutCancel(ctx), m.Start.Spec())
+		if errors.Is(err, journal.ErrExists) {
+			return status.Errorf(codes.AlreadyExists, "execution %s was started before; attach to it", m.Start.Id)
+		}
+	case *proto.ExecIn_Attach:
+		if err := proto.CheckID("id", m.Attach.GetId()); err != nil {
+			return proto.Invalid(err)
+		}
+		from = [2]int64{max(m.Attach.StdoutFrom, 0), max(m.Attach.StderrFrom, 0)}
+		e, err = x.s.execs.Get(m.Attach.Id)
+	default:
+		return status.Error(codes.InvalidArgument, "the first message must start or attach")
+	}
+	if err != nil {
+		return err
+	}
+	if err := st.Send(&proto.ExecOut{Msg: &proto.ExecOut_Started{Started: &proto.ExecStarted{}}}); err != nil {
+		return err
+	}
+	go x.input(ctx, st, e)
+	exit, err := e.Follow(ctx, from, func(stream int, offset int64, data []byte) error {
+		return st.Send(&proto.ExecOut{Msg: &proto.ExecOut_Data{Data: &proto.ExecData{Stderr: stream == 1, Offset: offset, Data: data}}})
+	})
+	if err != nil {
+		return err
+	}
+	return st.Send(&proto.ExecOut{Msg: &proto.ExecOut_Exit{Exit: proto.FromExit(exit, true)}})
+}
+
+// input passes stdin on until the host stops sending. A half-close of the call
+// is no end of stdin: that is said explicitly.
+func (x *execService) input(ctx context.Context, st grpc.BidiStreamingServer[proto.ExecIn, proto.ExecOut], e *execs.Exec) {
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			return
+		}
+		switch m := m.Msg.(type) {
+		case *proto.ExecIn_Stdin:
+			if len(m.Stdin) > 0 && e.Stdin(ctx, m.Stdin) != nil {
+				return
+			}
+		case *proto.ExecIn_CloseStdin:
+			e.CloseStdin()
+		}
+	}
+}
+
+func (x *execService) List(_ *proto.ExecListRequest, st grpc.ServerStreamingServer[proto.ExecState]) error {
+	for _, e := range x.s.execs.List() {
+		if err := st.Send(proto.FromState(e.State())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *execService) Steer(_ context.Context, q *proto.SteerRequest) (*proto.SteerReply, error) {
+	if err := errors.Join(proto.CheckID("id", q.Id), proto.CheckWinsize(q.Resize)); err != nil {
+		return nil, proto.Invalid(err)
+	}
+	if q.Signal < 0 || q.Signal > 64 {
+		return nil, proto.Invalid(errors.New("there is no such signal"))
+	}
+	e, err := x.s.execs.Get(q.Id)
+	if err != nil {
+		return nil, err
+	}
+	m := shim.Steer{Sig: int(q.Signal)}
+	if q.Resize != nil {
+		w := q.Resize.Size16()
+		m.Size = &w
+	}
+	return &proto.SteerReply{}, e.Steer(m)
+}
+
+func (x *execService) Kill(ctx context.Context, q *proto.KillRequest) (*proto.KillReply, error) {
+	if err := proto.CheckID("id", q.Id); err != nil {
+		return nil, proto.Invalid(err)
+	}
+	return &proto.KillReply{}, x.s.execs.Kill(ctx, q.Id, min(max(time.Duration(q.Grace), 0), maxGrace))
+}
+
+func (x *execService) Forget(_ context.Context, q *proto.ForgetRequest) (*proto.ForgetReply, error) {
+	if len(q.Ids) > proto.MaxIDs {
+		return nil, proto.Invalid(errors.New("too many ids at once"))
+	}
+	for _, id := range q.Ids {
+		if err := proto.CheckID("id", id); err != nil {
+			return nil, proto.Invalid(err)
+		}
+	}
+	return &proto.ForgetReply{}, x.s.execs.Forget(q.Ids)
+}
+
+func (x *execService) EndSession(ctx context.Context, q *proto.EndSessionRequest) (*proto.EndSessionReply, error) {
+	if err := proto.CheckID("session", q.Session); err != nil {
+		return nil, proto.Invalid(err)
+	}
+	return &proto.EndSessionReply{}, x.s.execs.EndSession(ctx, q.Session)
+}

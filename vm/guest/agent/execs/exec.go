@@ -1,0 +1,261 @@
+package execs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"glasshouse/vm/guest"
+	"glasshouse/vm/guest/agent/journal"
+	"glasshouse/vm/guest/agent/shim"
+	"glasshouse/vm/guest/proto"
+)
+
+// stdinAhead is how much input may be under way to a command that does not read.
+const stdinAhead = 1 << 20
+
+var chunks = sync.Pool{New: func() any {
+	b := make([]byte, proto.MaxChunk)
+	return &b
+}}
+
+// Exec is one execution.
+type Exec struct {
+	m    *Manager
+	Meta journal.Meta
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+	kept    [2]int64
+	started bool
+	ended   bool
+	gone    bool        // nothing of it is left
+	exit    *guest.Exit // nil when it must be read from the journal
+	shim    *conn
+	sent    int64 // stdin
+	put     int64
+}
+
+func newExec(m *Manager, meta journal.Meta) *Exec {
+	return &Exec{m: m, Meta: meta, changed: make(chan struct{})}
+}
+
+// poke is called with e.mu held.
+func (e *Exec) poke() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (e *Exec) hold(c *conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.shim = c
+}
+
+func (e *Exec) held() *conn {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.shim
+}
+
+// leave marks that nothing of the execution is left.
+func (e *Exec) leave() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.shim, e.gone = nil, true
+	e.poke()
+}
+
+func (e *Exec) update(st shim.State) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.started, e.kept, e.put = true, st.Kept, st.StdinPut
+	e.sent = max(e.sent, st.StdinGot)
+	e.poke()
+}
+
+func (e *Exec) finish(x guest.Exit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.ended = true
+	if len(x.Stdout.Tail)+len(x.Stderr.Tail) == 0 {
+		e.exit = &x // tails stay on disk
+	}
+	e.poke()
+}
+
+// Ended reports whether the command ended (children of it may live on).
+func (e *Exec) Ended() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ended
+}
+
+// Exit of an ended execution.
+func (e *Exec) Exit() (guest.Exit, error) {
+	e.mu.Lock()
+	x := e.exit
+	e.mu.Unlock()
+	if x != nil {
+		return *x, nil
+	}
+	got, err := e.m.j.Exit(e.Meta.ID)
+	if err != nil {
+		return got, fmt.Errorf("the end of %s cannot be read: %w", e.Meta.ID, err)
+	}
+	return got, nil
+}
+
+// State is the execution as List tells it.
+func (e *Exec) State() guest.ExecState {
+	st := guest.ExecState{ID: e.Meta.ID, Session: e.Meta.Session, Step: e.Meta.Step}
+	for _, a := range e.Meta.Argv {
+		st.Argv = append(st.Argv, string(a))
+	}
+	e.mu.Lock()
+	st.Running, st.Stdout, st.Stderr = !e.ended, e.kept[0], e.kept[1]
+	e.mu.Unlock()
+	if !st.Running {
+		x, err := e.Exit()
+		if err != nil {
+			x = guest.Exit{Code: -1, Unknown: true}
+		}
+		st.Exit = x
+	}
+	return st
+}
+
+func (e *Exec) wait(ctx context.Context, done func() bool) error {
+	for {
+		e.mu.Lock()
+		ok, ch := done(), e.changed
+		e.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *Exec) waitStarted(ctx context.Context) error {
+	return e.wait(ctx, func() bool { return e.started || e.ended })
+}
+
+func (e *Exec) waitGone(ctx context.Context) error {
+	return e.wait(ctx, func() bool { return e.gone })
+}
+
+// Follow sends output from the given offsets as it comes, and returns the exit
+// after the last of it.
+func (e *Exec) Follow(ctx context.Context, from [2]int64, send func(stream int, offset int64, data []byte) error) (guest.Exit, error) {
+	var files [2]*os.File
+	defer func() {
+		for _, f := range files {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}()
+	var buf []byte
+	defer func() {
+		if buf != nil {
+			chunks.Put(&buf)
+		}
+	}()
+	for {
+		e.mu.Lock()
+		kept, ended, ch := e.kept, e.ended, e.changed
+		e.mu.Unlock()
+		for i := range kept {
+			for from[i] < kept[i] {
+				if files[i] == nil {
+					f, err := os.Open(filepath.Join(e.m.j.Dir(e.Meta.ID), journal.Streams[i]))
+					if err != nil {
+						return guest.Exit{}, fmt.Errorf("the output of %s cannot be read: %w", e.Meta.ID, err)
+					}
+					files[i] = f
+				}
+				if buf == nil {
+					buf = *chunks.Get().(*[]byte)
+				}
+				n, err := files[i].ReadAt(buf[:min(int64(len(buf)), kept[i]-from[i])], from[i])
+				if n > 0 {
+					if err := send(i, from[i], buf[:n]); err != nil {
+						return guest.Exit{}, err
+					}
+					from[i] += int64(n)
+				}
+				if n == 0 && err != nil {
+					if errors.Is(err, io.EOF) { // the disk lost the end of it with the power
+						from[i] = kept[i]
+						break
+					}
+					return guest.Exit{}, err
+				}
+			}
+		}
+		if ended {
+			e.mu.Lock()
+			same := e.kept == kept
+			e.mu.Unlock()
+			if same {
+				return e.Exit()
+			}
+			continue
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return guest.Exit{}, ctx.Err()
+		}
+	}
+}
+
+// Stdin hands bytes on and waits while too much is under way.
+func (e *Exec) Stdin(ctx context.Context, p []byte) error {
+	err := e.wait(ctx, func() bool { return e.ended || e.shim == nil || e.sent-e.put < stdinAhead })
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	c := e.shim
+	if e.ended {
+		c = nil
+	}
+	if c != nil {
+		e.sent += int64(len(p))
+	}
+	e.mu.Unlock()
+	if c == nil {
+		return nil // nobody reads it any more
+	}
+	return c.f.SendRaw(shim.FrStdin, p)
+}
+
+// CloseStdin ends the input.
+func (e *Exec) CloseStdin() error {
+	if c := e.held(); c != nil {
+		return c.f.Send(shim.FrCloseStdin, nil)
+	}
+	return nil
+}
+
+// Steer signals or resizes a running execution.
+func (e *Exec) Steer(s shim.Steer) error {
+	c := e.held()
+	if c == nil || e.Ended() {
+		return errors.New("the execution has ended")
+	}
+	return c.f.Send(shim.FrSteer, s)
+}

@@ -1,0 +1,104 @@
+package shim
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"glasshouse/vm/guest"
+)
+
+// stream spools one output stream: up to limit bytes go to a file, what
+// follows runs through a ring of the last bytes. The command never waits for
+// anyone but this.
+type stream struct {
+	limit int64
+	file  *os.File
+	kept  atomic.Int64
+	last  atomic.Int64 // when output came last, Unix nanoseconds
+	done  chan struct{}
+
+	mu     sync.Mutex
+	total  int64
+	ring   []byte
+	next   int
+	sealed bool
+}
+
+func newStream(path string, limit int64) (*stream, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{limit: limit, file: f, done: make(chan struct{})}, nil
+}
+
+// pump reads r to its end. It owns r.
+func (s *stream) pump(r *os.File, notify func()) {
+	defer close(s.done)
+	defer r.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			s.last.Store(time.Now().UnixNano())
+			if s.add(buf[:n]) {
+				notify()
+			}
+		}
+		if err != nil {
+			return // the end, or EIO of a terminal whose last user left
+		}
+	}
+}
+
+// add returns whether the spool grew.
+func (s *stream) add(p []byte) (grew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sealed {
+		return false
+	}
+	s.total += int64(len(p))
+	if room := s.limit - s.kept.Load(); room > 0 {
+		n, err := s.file.Write(p[:min(int64(len(p)), room)])
+		s.kept.Add(int64(n))
+		if err != nil {
+			s.limit = s.kept.Load() // the disk is full: from here on only the tail is kept
+		}
+		p, grew = p[n:], n > 0
+	}
+	if len(p) >= guest.TailBytes {
+		s.ring = append(s.ring[:0], p[len(p)-guest.TailBytes:]...)
+		s.next = 0
+		return grew
+	}
+	for len(p) > 0 {
+		if len(s.ring) < guest.TailBytes {
+			n := min(len(p), guest.TailBytes-len(s.ring))
+			s.ring, p = append(s.ring, p[:n]...), p[n:]
+			continue
+		}
+		n := copy(s.ring[s.next:], p)
+		s.next, p = (s.next+n)%guest.TailBytes, p[n:]
+	}
+	return grew
+}
+
+// seal says how the stream ended; what comes later is read and forgotten.
+func (s *stream) seal() guest.StreamEnd {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sealed {
+		s.sealed = true
+		s.file.Close()
+	}
+	e := guest.StreamEnd{Total: s.total}
+	if len(s.ring) > 0 {
+		e.Tail = append(append([]byte(nil), s.ring[s.next:]...), s.ring[:s.next]...)
+	}
+	e.Dropped = s.total - s.kept.Load() - int64(len(e.Tail))
+	s.ring = nil
+	return e
+}

@@ -1,0 +1,195 @@
+package spawn
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"glasshouse/vm/guest"
+)
+
+// Signal goes to the command's own process group.
+func (r *Run) Signal(sig syscall.Signal) error { return syscall.Kill(-r.Pid, sig) }
+
+// SignalAll sends sig to every process of the tree.
+func (t *Tree) SignalAll(sig syscall.Signal) {
+	if t.self == 1 {
+		syscall.Kill(-1, sig)
+		return
+	}
+	for _, pid := range t.pids() {
+		syscall.Kill(pid, sig)
+	}
+}
+
+// KillAll sends SIGKILL until nothing is left or the time is up. It returns
+// whether the tree is empty.
+func (t *Tree) KillAll(empty <-chan struct{}, wait time.Duration) bool {
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		t.mu.Lock()
+		cg := t.cgroup
+		t.mu.Unlock()
+		if cg != "" {
+			os.WriteFile(filepath.Join(cg, "cgroup.kill"), []byte("1"), 0)
+		}
+		t.SignalAll(syscall.SIGKILL)
+		select {
+		case <-empty:
+			return true
+		case <-end.C:
+			return false
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Rest lists the living processes of the tree, at most limit.
+func (t *Tree) Rest(limit int) []guest.BackgroundProcess {
+	var out []guest.BackgroundProcess
+	for _, pid := range t.pids() {
+		if len(out) == limit {
+			break
+		}
+		argv := Argv(pid)
+		if len(argv) == 0 {
+			continue // a zombie, or gone
+		}
+		out = append(out, guest.BackgroundProcess{Pid: pid, Argv: argv})
+	}
+	return out
+}
+
+// Argv reads the words of a process, at most 32 of 256 bytes.
+func Argv(pid int) []string {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b := make([]byte, 16<<10)
+	n, _ := f.Read(b)
+	if n <= 0 {
+		return nil
+	}
+	var out []string
+	for _, w := range bytes.SplitN(bytes.TrimSuffix(b[:n], []byte{0}), []byte{0}, 33) {
+		if len(out) == 32 {
+			break
+		}
+		if len(w) > 256 {
+			w = w[:256]
+		}
+		out = append(out, string(w))
+	}
+	return out
+}
+
+// pids are all processes of the tree but ourselves.
+func (t *Tree) pids() []int {
+	all := procs()
+	var out []int
+	if t.self == 1 {
+		for pid := range all {
+			if pid != 1 {
+				out = append(out, pid)
+			}
+		}
+		return out
+	}
+	seen := map[int]bool{t.self: true}
+	out = descend(all, seen)
+	t.mu.Lock()
+	cg := t.cgroup
+	t.mu.Unlock()
+	if cg != "" {
+		for _, pid := range cgroupPids(cg, 0) {
+			if !seen[pid] {
+				seen[pid] = true
+				out = append(out, pid)
+			}
+		}
+	}
+	return out
+}
+
+// Descendants lists every process below pid.
+func Descendants(pid int) []int { return descend(procs(), map[int]bool{pid: true}) }
+
+func descend(all map[int]int, seen map[int]bool) (out []int) {
+	for grew := true; grew; {
+		grew = false
+		for pid, parent := range all {
+			if !seen[pid] && seen[parent] {
+				seen[pid], grew = true, true
+				out = append(out, pid)
+			}
+		}
+	}
+	return out
+}
+
+// procs maps every process to its parent.
+func procs() map[int]int {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	out := make(map[int]int, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if pp, ok := Parent(pid); ok {
+			out[pid] = pp
+		}
+	}
+	return out
+}
+
+// Parent reads a process's parent.
+func Parent(pid int) (int, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
+	if i < 0 {
+		return 0, false
+	}
+	f := strings.Fields(string(b[i+1:]))
+	if len(f) < 2 {
+		return 0, false
+	}
+	pp, err := strconv.Atoi(f[1])
+	return pp, err == nil
+}
+
+func cgroupPids(dir string, depth int) (out []int) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	for _, w := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(w); err == nil && pid > 0 {
+			out = append(out, pid)
+		}
+	}
+	if depth < 8 {
+		ents, _ := os.ReadDir(dir)
+		for _, e := range ents {
+			if e.IsDir() {
+				out = append(out, cgroupPids(filepath.Join(dir, e.Name()), depth+1)...)
+			}
+		}
+	}
+	return out
+}
