@@ -207,8 +207,8 @@ func (x *Machine) ask(ctx context.Context) error {
 	return err
 }
 
-// Stop implements vm.Machine. Where the guest does not go by itself its power
-// button is pressed; when ctx ends, it is switched off.
+// Stop implements vm.Machine. A guest that does not go by itself is asked through
+// its kernel's magic keys; when ctx ends, it is switched off.
 func (x *Machine) Stop(ctx context.Context) error {
 	if f := x.abort.Load(); f != nil {
 		(*f)()
@@ -219,7 +219,7 @@ func (x *Machine) Stop(ctx context.Context) error {
 }
 
 // stopPatience bounds a Stop whose context does not.
-const stopPatience = 90 * time.Second
+const stopPatience = 30 * time.Second
 
 func (x *Machine) stop(ctx context.Context) error {
 	p := x.l.procs()
@@ -271,15 +271,15 @@ func (x *Machine) endQEMU(ctx context.Context, q process) bool {
 		return true
 	}
 	if ctx.Err() == nil {
-		if err := qmp(x.l.in("qmp.sock"), "system_powerdown", 2*time.Second); err != nil {
-			x.m.log.Info("the power button does not work", "machine", x.l.id, "err", err)
+		if err := powerOff(x.l.in("qmp.sock"), x.l.in("serial.sock")); err != nil && q.alive() {
+			x.m.log.Info("the machine's kernel cannot be asked to power off", "machine", x.l.id, "err", err)
 		}
 		if q.gone(ctx) {
 			return true
 		}
 	}
 	x.m.log.Warn("the machine does not power off and is switched off", "machine", x.l.id)
-	if err := qmp(x.l.in("qmp.sock"), "quit", 2*time.Second); err == nil {
+	if err := qmp(x.l.in("qmp.sock"), 2*time.Second, command{Execute: "quit"}); err == nil {
 		c, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		if q.gone(c) {

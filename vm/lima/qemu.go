@@ -166,8 +166,8 @@ func rewriteChardev(v string, inside func(string) bool) (keep string, ok bool) {
 	}
 	switch o["id"] {
 	case "char-serial":
-		// A file in append mode, so that it can be cut while QEMU writes to it.
-		return "file,id=char-serial,path=" + o["logfile"] + ",append=on", inside(o["logfile"])
+		// Its log is appended to, so that it can be cut while QEMU writes to it.
+		return "socket,id=char-serial,path=" + o["path"] + ",server=on,wait=off,logfile=" + o["logfile"] + ",logappend=on", inside(o["path"]) && inside(o["logfile"])
 	case "char-serial-virtio":
 		return "", true
 	case "char-qmp":

@@ -9,9 +9,15 @@ import (
 	"time"
 )
 
-// qmp sends one command to QEMU's monitor. QEMU is on the machine's side of the
+// command is one request to QEMU's monitor.
+type command struct {
+	Execute   string            `json:"execute"`
+	Arguments map[string]string `json:"arguments,omitempty"`
+}
+
+// qmp sends commands to QEMU's monitor. QEMU is on the machine's side of the
 // wall: what it answers is capped and only looked at for success.
-func qmp(sock, command string, timeout time.Duration) error {
+func qmp(sock string, timeout time.Duration, commands ...command) error {
 	c, err := net.DialTimeout("unix", sock, timeout)
 	if err != nil {
 		return fmt.Errorf("QEMU's monitor cannot be reached: %w", err)
@@ -22,8 +28,8 @@ func qmp(sock, command string, timeout time.Duration) error {
 	if _, err := r.ReadString('\n'); err != nil { // the greeting
 		return fmt.Errorf("QEMU's monitor does not greet: %w", err)
 	}
-	for _, cmd := range []string{"qmp_capabilities", command} {
-		b, err := json.Marshal(map[string]string{"execute": cmd})
+	for _, cmd := range append([]command{{Execute: "qmp_capabilities"}}, commands...) {
+		b, err := json.Marshal(cmd)
 		if err != nil {
 			return err
 		}
@@ -33,7 +39,7 @@ func qmp(sock, command string, timeout time.Duration) error {
 		for {
 			line, err := r.ReadBytes('\n')
 			if err != nil {
-				return fmt.Errorf("QEMU's monitor did not answer %s: %w", cmd, err)
+				return fmt.Errorf("QEMU's monitor did not answer %s: %w", cmd.Execute, err)
 			}
 			var a struct {
 				Return *json.RawMessage `json:"return"`
@@ -45,12 +51,36 @@ func qmp(sock, command string, timeout time.Duration) error {
 				continue
 			}
 			if a.Error != nil {
-				return fmt.Errorf("QEMU refused %s: %s", cmd, printable(a.Error.Desc))
+				return fmt.Errorf("QEMU refused %s: %s", cmd.Execute, printable(a.Error.Desc))
 			}
 			if a.Return != nil {
 				break
 			}
 		}
+	}
+	return nil
+}
+
+// powerOff asks the guest's kernel, not its programs, to write everything to
+// disk, to stop writing, and to switch off: the magic keys S, U and O, each
+// after a break on the serial console. It helps when guestd does not answer.
+// A guest can have it disabled.
+func powerOff(qmpSock, serialSock string) error {
+	c, err := net.DialTimeout("unix", serialSock, 2*time.Second)
+	if err != nil {
+		return fmt.Errorf("the machine's console cannot be reached: %w", err)
+	}
+	defer c.Close()
+	go func() { _, _ = io.Copy(io.Discard, c) }() // ends with c
+	for _, key := range "suo" {
+		if err := qmp(qmpSock, 2*time.Second, command{"chardev-send-break", map[string]string{"id": "char-serial"}}); err != nil {
+			return err
+		}
+		_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
+		if _, err := c.Write([]byte(string(key))); err != nil {
+			return fmt.Errorf("the machine's console: %w", err)
+		}
+		time.Sleep(250 * time.Millisecond)
 	}
 	return nil
 }
