@@ -33,7 +33,7 @@ const limaInit = "/usr/lib/glasshouse/lima-init"
 func vmMain(cfg agent.Config, sigs chan os.Signal) error {
 	if k, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
 		log.SetOutput(kmsg{k})
-		log.SetFlags(0)
+		log.SetPrefix("")
 	}
 	cfg.Kind, cfg.Run = agent.KindVM, "/run/glasshouse"
 	note := func(what string, err error) {

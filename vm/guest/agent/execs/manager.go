@@ -36,7 +36,7 @@ type Config struct {
 }
 
 const (
-	maxIdle    = 8
+	maxIdle    = 4
 	maxRunning = 256
 	shimWait   = 60 * time.Second
 )

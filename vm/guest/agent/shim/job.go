@@ -3,7 +3,9 @@ package shim
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"path/filepath"
@@ -279,7 +281,7 @@ func (j *job) finish(x guest.Exit) {
 	j.s.mu.Unlock()
 	j.s.notify()
 	if sync != nil {
-		if err := sync(); err != nil {
+		if err := sync(); err != nil && !errors.Is(err, fs.ErrNotExist) { // forgotten already
 			log.Printf("shim: the exit of %s cannot be made durable: %v", j.ID, err)
 		}
 	}
