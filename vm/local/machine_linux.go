@@ -65,6 +65,12 @@ func (mc *machine) Info(context.Context) (vm.Info, error) {
 		return info, nil
 	}
 	if r == nil {
+		if left := strays(mc.dir); len(left) > 0 {
+			info.State = vm.StateTrouble
+			info.Problem = "a sandbox runs that was not noted (the core ended while it started it); start the machine to replace it, or stop it"
+			info.Pids = map[string]int{"bwrap": left[len(left)-1].Pid}
+			return info, nil
+		}
 		info.State = vm.StateOff
 		if fi, err := os.Stat(filepath.Join(mc.dir, markerName)); err == nil {
 			info.Since = fi.ModTime()
@@ -187,7 +193,10 @@ func (mc *machine) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
 }
 
 func (mc *machine) Stop(ctx context.Context) error {
-	unlock, err := mc.m.lock(ctx, mc.id)
+	// A start under way is waited for even when ctx is done, since it is bounded itself.
+	turn, cancel := context.WithTimeout(context.WithoutCancel(ctx), bootPatience+killPatience)
+	defer cancel()
+	unlock, err := mc.m.lock(turn, mc.id)
 	if err != nil {
 		return err
 	}

@@ -68,9 +68,15 @@ func (m *manager) lock(ctx context.Context, id string) (unlock func(), err error
 		m.locks[id] = ch
 	}
 	m.mu.Unlock()
+	unlock = func() { <-ch }
+	select { // a free lock is taken even when ctx is done: Stop with such a context means "now"
+	case ch <- struct{}{}:
+		return unlock, nil
+	default:
+	}
 	select {
 	case ch <- struct{}{}:
-		return func() { <-ch }, nil
+		return unlock, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for another start or stop of machine %s: %w", id, context.Cause(ctx))
 	}

@@ -65,7 +65,11 @@ func identify(pid int) (p process, ok bool) {
 // the host and looking like a program of ours.
 func (p process) alive(bootID string) bool {
 	now, ok := identify(p.Pid)
-	return ok && now == p && bootID == hostBootID() && ours(cmdline(p.Pid))
+	if !ok || now != p || bootID != hostBootID() {
+		return false
+	}
+	argv := cmdline(p.Pid) // empty for a moment while it turns from bwrap into guestd
+	return len(argv) == 0 || ours(argv)
 }
 
 func ours(argv []string) bool {

@@ -192,35 +192,28 @@ func (mc *machine) args(rootfs, guestd string) ([]string, error) {
 // runs as the sandbox's user, who may do this to his own processes, where a root
 // without CAP_SYS_RESOURCE may not.
 func (mc *machine) limit(ctx context.Context, pid int) error {
-	file := int64(mc.spec.DiskGiB) << 30
-	args := []string{
-		"--pid", strconv.Itoa(pid),
-		"--core=0:0",
-		fmt.Sprintf("--nproc=%d:%d", MaxPids, MaxPids),
-		fmt.Sprintf("--nofile=%d:%d", atMostHard(unix.RLIMIT_NOFILE, 8192), atMostHard(unix.RLIMIT_NOFILE, 8192)),
-		fmt.Sprintf("--fsize=%d:%d", file, file),
-		"--memlock=67108864:67108864",
+	args := []string{"--pid", strconv.Itoa(pid)}
+	set := func(name string, resource int, want uint64) {
+		var own unix.Rlimit
+		if unix.Getrlimit(resource, &own) == nil && own.Max < want {
+			want = own.Max // raising needs rights we lack
+		}
+		args = append(args, fmt.Sprintf("--%s=%d:%d", name, want, want))
 	}
+	set("core", unix.RLIMIT_CORE, 0)
+	set("nproc", unix.RLIMIT_NPROC, MaxPids)
+	set("nofile", unix.RLIMIT_NOFILE, 8192)
+	set("fsize", unix.RLIMIT_FSIZE, uint64(mc.spec.DiskGiB)<<30)
 	if _, hard := mc.m.groups.describe(); !hard {
 		// Per process, as nothing counts the machine as a whole. Not the address
 		// space: a browser reserves far more of it than it uses.
-		data := int64(mc.spec.MemoryMiB) << 20
-		args = append(args, fmt.Sprintf("--data=%d:%d", data, data))
+		set("data", unix.RLIMIT_DATA, uint64(mc.spec.MemoryMiB)<<20)
 	}
 	_, err := mc.m.o.Runner.Run(ctx, proc.Cmd{Role: "prlimit", Path: "prlimit", Args: args, Dir: "/", User: mc.m.o.User})
 	if err != nil {
 		return fmt.Errorf("machine %s cannot be given its limits, so it is not started: %w", mc.id, err)
 	}
 	return nil
-}
-
-// atMostHard keeps a limit below the one we are under ourselves: raising needs rights we lack.
-func atMostHard(resource int, want uint64) uint64 {
-	var l unix.Rlimit
-	if unix.Getrlimit(resource, &l) == nil && l.Max < want {
-		return l.Max
-	}
-	return want
 }
 
 // readChild reads what bwrap says of the sandbox it made.
