@@ -1,6 +1,7 @@
 package git_test
 
 import (
+	"math/rand"
 	"os"
 	"testing"
 
@@ -15,6 +16,8 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+func newRand(seed int64) *rand.Rand { return rand.New(rand.NewSource(seed)) }
 
 func openMirror(t testing.TB) (*git.Mirror, *proc.Runner) {
 	t.Helper()
