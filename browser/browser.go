@@ -33,6 +33,14 @@ type Browser interface {
 	Close() error
 }
 
+// Tabber is a Browser that can switch between tabs. Ids are those of Tabs.
+type Tabber interface {
+	// Activate makes a tab the current one.
+	Activate(ctx context.Context, id string) (Page, error)
+	// CloseTab closes a tab; the next one (or none) becomes current.
+	CloseTab(ctx context.Context, id string) error
+}
+
 // Page is one tab. Every string is the page's own claim.
 type Page struct {
 	ID     string `json:"id"`
@@ -41,6 +49,8 @@ type Page struct {
 	Status int    `json:"status,omitempty"` // HTTP status of the document, 0 unknown
 	Error  string `json:"error,omitempty"`  // why the navigation failed
 	Active bool   `json:"active,omitempty"`
+	// Dialog is the text of a dialog that opened while the page was opened (and was dismissed).
+	Dialog string `json:"dialog,omitempty"`
 }
 
 // SnapshotOptions of Snapshot. MaxChars 0 = 8,000.
@@ -102,6 +112,12 @@ var (
 	ErrStaleRef = errors.New("stale_ref")
 	// ErrNotActionable: the element stayed hidden, covered, moving or disabled until the deadline.
 	ErrNotActionable = errors.New("not_actionable")
+	// ErrCrashed: the page's process died. Its address was opened again in a new
+	// document; take a new snapshot.
+	ErrCrashed = errors.New("the page crashed")
+	// ErrUnresponsive: the page does not answer, the browser does. Opening a page
+	// replaces the tab.
+	ErrUnresponsive = errors.New("the page does not respond")
 	// ErrGone: Chromium ended. The next call starts a new one.
 	ErrGone = errors.New("the browser ended")
 )

@@ -1,7 +1,7 @@
 // What has to hold before, during and after a press. The host sends the input;
 // this side only looks, scrolls, and stops events that would hit the wrong element.
 import { deepActive, deepAt, describe, elementOf, up, visible, within } from "./dom";
-import { editRoot, isDisabled, isSecret, nameOf, plainValue, roleOf } from "./names";
+import { editRoot, isDisabled, isSecret, nameOf, plainValue, roleOf, standsIn } from "./names";
 
 export interface Ready {
   st: "ok" | "stale" | "wait";
@@ -20,11 +20,7 @@ const pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
 
 // The element, or its control when the line was a drawn label.
 function subject(el: Element): Element {
-  if (el instanceof HTMLLabelElement && el.control) {
-    const c = el.control as HTMLInputElement;
-    if (c.type === "checkbox" || c.type === "radio") return c;
-  }
-  return el;
+  return el instanceof HTMLLabelElement && standsIn(el.control) ? el.control : el;
 }
 
 export interface Identity { st: "ok" | "stale"; why?: string; role?: string; name?: string }

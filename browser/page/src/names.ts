@@ -138,6 +138,11 @@ export function labelsOf(el: Element): HTMLLabelElement[] {
   return ls ? Array.from(ls).slice(0, 5) : [];
 }
 
+// Controls that pages hide and let their label stand in for.
+export function standsIn(c: Element | null): c is HTMLInputElement {
+  return c instanceof HTMLInputElement && (c.type === "checkbox" || c.type === "radio" || c.type === "file");
+}
+
 export function nameOf(el: Element, role: string): string {
   const pick = (s: string | null | undefined) => (s ? clean(s, 120) : "");
   let n = pick(referenced(el, "aria-labelledby")) || pick(el.getAttribute("aria-label"));

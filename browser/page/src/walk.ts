@@ -1,6 +1,6 @@
 // The snapshot walker: one pass over the composed tree gives the lines of a page.
 import { clean, hiddenFromAll, kids, numberOf, rendered, visible } from "./dom";
-import { isAction, isContainer, labelsOf, levelOf, nameOf, roleOf, statesOf, takesContent, valueOf } from "./names";
+import { isAction, isContainer, labelsOf, levelOf, nameOf, roleOf, standsIn, statesOf, takesContent, valueOf } from "./names";
 
 // One line. k: a acts, h heading, t text, c container, i image, f frame.
 export interface Item {
@@ -132,6 +132,9 @@ export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk 
         flush();
         put(action(c, roleOf(c), n, inView));
         hush = true;
+      } else if (c && visible(c) && !hiddenFromAll(c)) {
+        flush();
+        hush = true; // its words are the name of the control
       }
     }
     if (n.localName === "svg") return;
@@ -159,9 +162,9 @@ export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk 
   };
 }
 
-// A check box or radio button that is not drawn, while its label is.
+// A control that is not drawn, while its label is.
 function replacedByLabel(c: Element, r: DOMRect): boolean {
-  if (!(c instanceof HTMLInputElement) || (c.type !== "checkbox" && c.type !== "radio")) return false;
+  if (!standsIn(c)) return false;
   if (c.checkVisibility({ visibilityProperty: true }) && r.width >= 2 && r.height >= 2) return false;
   const l = labelsOf(c)[0];
   return !!l && visible(l);
