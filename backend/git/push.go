@@ -438,14 +438,19 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 
 func (t *tailBuffer) String() string { return string(t.b) }
 
+// firstLines is what of git's words fits into one sentence: the first and the last lines.
 func firstLines(s string) string {
-	s = strings.TrimSpace(s)
-	if s == "" {
+	var lines []string
+	for l := range strings.SplitSeq(s, "\n") {
+		if l = strings.Trim(l, "@ \t\r"); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	if len(lines) == 0 {
 		return "no reason was given"
 	}
-	lines := strings.Split(s, "\n")
-	if len(lines) > 4 {
-		lines = lines[:4]
+	if len(lines) > 5 {
+		lines = append(lines[:2:2], lines[len(lines)-3:]...)
 	}
 	return clip(strings.Join(lines, "; "), 500)
 }
