@@ -442,7 +442,10 @@ func (t *tailBuffer) String() string { return string(t.b) }
 func firstLines(s string) string {
 	var lines []string
 	for l := range strings.SplitSeq(s, "\n") {
-		if l = strings.Trim(l, "@ \t\r"); l != "" {
+		l = strings.Trim(l, "@ \t\r")
+		switch l {
+		case "", "Please make sure you have the correct access rights", "and the repository exists.", "fatal: Could not read from remote repository.":
+		default:
 			lines = append(lines, l)
 		}
 	}
