@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"glasshouse/app/config"
+	"glasshouse/backend/domain"
+	"glasshouse/vm/proc"
+)
+
+// Client speaks to the core over its socket.
+type Client struct {
+	paths config.Paths
+	http  *http.Client
+	actor string
+}
+
+// socketClient returns a client for a core that may not run.
+func socketClient(paths config.Paths) *Client {
+	return &Client{paths: paths, http: &http.Client{Transport: SocketTransport(paths.Socket())}}
+}
+
+// SocketTransport carries HTTP to the core's socket, whatever the URL's host.
+func SocketTransport(path string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}, MaxIdleConnsPerHost: 8, DisableCompression: true}
+}
+
+// running reports whether a core answers.
+func (c *Client) running(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	d := net.Dialer{}
+	conn, err := d.DialContext(ctx, "unix", c.paths.Socket())
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// Connect returns a client, starting the core when none runs.
+func Connect(ctx context.Context) (*Client, error) {
+	paths, err := config.Default()
+	if err != nil {
+		return nil, err
+	}
+	c := socketClient(paths)
+	if c.running(ctx) {
+		return c, nil
+	}
+	if err := startCore(ctx, paths); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// startCore starts a detached core and waits until it answers.
+func startCore(ctx context.Context, paths config.Paths) error {
+	if err := paths.Prepare(); err != nil {
+		return err
+	}
+	logPath := filepath.Join(paths.Logs(), "core.log")
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	at, _ := log.Seek(0, io.SeekEnd)
+	// The runner's reaper ends with this command; the core's parent is then init.
+	r := &proc.Runner{}
+	p, err := r.Start(context.WithoutCancel(ctx), proc.Cmd{Role: "core", Path: proc.Self(), Args: []string{"core"}, Env: os.Environ(), Dir: "/", Stdout: log, Stderr: log, Detach: true})
+	if err != nil {
+		return err
+	}
+	c := socketClient(paths)
+	deadline := time.NewTimer(2 * time.Minute)
+	defer deadline.Stop()
+	for {
+		if c.running(ctx) {
+			return nil
+		}
+		select {
+		case <-p.Done():
+			// Another command may have started one at the same moment.
+			if c.running(ctx) {
+				return nil
+			}
+			return domain.E(domain.CodeUnavailable, "the core did not start: "+tail(logPath, at), "see "+logPath, nil)
+		case <-deadline.C:
+			return domain.E(domain.CodeUnavailable, "the core does not answer after two minutes", "see "+logPath, nil)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func tail(path string, from int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err.Error()
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, 8000))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	if len(lines) > 5 {
+		lines = lines[len(lines)-5:]
+	}
+	return strings.Join(lines, "\n")
+}
+
+// remoteError is an error the core answered with.
+type remoteError struct {
+	Status  int
+	Code    domain.ErrorCode `json:"code"`
+	What    string           `json:"what"`
+	Hint    string           `json:"hint"`
+	Pointer string           `json:"pointer"`
+	Details []string         `json:"details"`
+}
+
+func (e *remoteError) Error() string {
+	s := e.What
+	if e.Pointer != "" && !strings.Contains(s, e.Pointer) {
+		s = e.Pointer + ": " + s
+	}
+	for _, d := range e.Details {
+		s += "\n  " + d
+	}
+	if e.Hint != "" {
+		s += "\n  " + e.Hint
+	}
+	return s
+}
+
+// open sends a request and returns the answer's body; the caller closes it.
+func (c *Client) open(ctx context.Context, method, path string, q url.Values, in any) (io.ReadCloser, error) {
+	var rd io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		rd = bytes.NewReader(b)
+	}
+	u := "http://core" + path
+	if len(q) > 0 {
+		u += "?" + q.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, rd)
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.actor != "" {
+		req.Header.Set("X-Glasshouse-Actor", c.actor)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			return nil, domain.E(domain.CodeUnavailable, "the core does not answer", "run the command again to start it; see "+filepath.Join(c.paths.Logs(), "core.log"), err)
+		}
+		return nil, err
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		e := &remoteError{Status: resp.StatusCode}
+		if json.Unmarshal(b, e) != nil || e.What == "" {
+			e.What = fmt.Sprintf("the core answered %s: %s", resp.Status, strings.TrimSpace(string(b)))
+		}
+		return nil, e
+	}
+	return resp.Body, nil
+}
+
+// call sends a request and decodes the answer into out (nil = discard).
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	b, err := c.open(ctx, method, path, q, in)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, b)
+		return err
+	}
+	return json.NewDecoder(b).Decode(out)
+}
+
+func (c *Client) get(ctx context.Context, path string, q url.Values, out any) error {
+	return c.call(ctx, http.MethodGet, path, q, nil, out)
+}
+
+func (c *Client) post(ctx context.Context, path string, q url.Values, in, out any) error {
+	if in == nil {
+		in = struct{}{}
+	}
+	return c.call(ctx, http.MethodPost, path, q, in, out)
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"glasshouse/app/config"
+	"glasshouse/app/core"
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/git"
+	"glasshouse/vm/lima"
+	"glasshouse/vm/netd"
+)
+
+func (e *env) coreCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "core", Short: "Run the core in the foreground (the first command starts it by itself)", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			paths, err := config.Default()
+			if err != nil {
+				return err
+			}
+			return core.Run(cmd.Context(), core.Options{Paths: paths, Version: Version, Log: os.Stderr})
+		},
+	}
+}
+
+// hidden commands are processes of Glasshouse's own.
+func (e *env) hidden() []*cobra.Command {
+	raw := func(use string, run func(ctx context.Context, args []string) error) *cobra.Command {
+		return &cobra.Command{Use: use, Hidden: true, DisableFlagParsing: true, RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) }}
+	}
+	return []*cobra.Command{
+		raw("netd", netd.Main),
+		raw("qemu", func(_ context.Context, args []string) error { return lima.QEMUMain(args) }),
+		raw(git.IndexRole, func(_ context.Context, args []string) error {
+			if code := git.IndexMain(args, os.Stdin); code != 0 {
+				return exitCode(code)
+			}
+			return nil
+		}),
+	}
+}
+
+func (e *env) quitCmd() *cobra.Command {
+	var now bool
+	cmd := &cobra.Command{
+		Use: "quit", Short: "Power off all machines and end the core", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			paths, err := config.Default()
+			if err != nil {
+				return err
+			}
+			c := socketClient(paths)
+			if !c.running(cmd.Context()) {
+				fmt.Fprintln(e.out, "nothing runs")
+				return nil
+			}
+			if err := c.post(cmd.Context(), "/v1/quit", nil, map[string]bool{"now": now}, nil); err != nil {
+				return err
+			}
+			for range 600 {
+				if !c.running(cmd.Context()) {
+					fmt.Fprintln(e.out, "all machines are off; the core has ended")
+					return nil
+				}
+				select {
+				case <-cmd.Context().Done():
+					return context.Cause(cmd.Context())
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			return fmt.Errorf("the core still answers 30 seconds after it agreed to end; see its log in %s", paths.Logs())
+		},
+	}
+	cmd.Flags().BoolVar(&now, "now", false, "cancel what is running")
+	return cmd
+}
+
+func (e *env) doctorCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Look at what works on this computer", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var d httpapi.Doctor
+			if err := c.get(cmd.Context(), "/v1/doctor", nil, &d); err != nil {
+				return err
+			}
+			if err := e.print(d, func(w io.Writer) {
+				for _, l := range d.Lines {
+					mark := "ok  "
+					if !l.OK {
+						mark = "look"
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\n", mark, l.Name, one(l.Text))
+					if l.Fix != "" {
+						fmt.Fprintf(w, "\t\t→ %s\n", l.Fix)
+					}
+				}
+			}); err != nil {
+				return err
+			}
+			if !d.OK {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+}
+
+func (e *env) toolCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "tools", Short: "List the tools agents can call", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var ts []httpapi.ToolInfo
+			if err := c.get(cmd.Context(), "/v1/tools", nil, &ts); err != nil {
+				return err
+			}
+			return e.print(ts, func(w io.Writer) {
+				for _, t := range ts {
+					fmt.Fprintf(w, "%s\t%s\t%s\n", t.Name, t.Reach, one(t.Description))
+				}
+			})
+		},
+	}
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"glasshouse/app/httpapi"
+)
+
+func (e *env) fileCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "file", Short: "Files of a session's machine"}
+	list := &cobra.Command{
+		Use: "list SESSION [FOLDER]", Short: "List a folder", Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			q := url.Values{}
+			if len(args) == 2 {
+				q.Set("path", args[1])
+			}
+			var out struct {
+				Entries []httpapi.FileEntry `json:"entries"`
+				More    bool                `json:"more"`
+			}
+			if err := c.get(cmd.Context(), "/v1/sessions/"+args[0]+"/files", q, &out); err != nil {
+				return err
+			}
+			return e.print(out, func(w io.Writer) {
+				for _, f := range out.Entries {
+					fmt.Fprintf(w, "%s\t%04o\t%d\t%s\t%s\n", f.Type, f.Mode, f.Size, when(f.At), one(f.Path))
+				}
+				if out.More {
+					fmt.Fprintln(w, "…")
+				}
+			})
+		},
+	}
+	read := &cobra.Command{
+		Use: "read SESSION FILE", Short: "Print a file", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for offset := int64(0); ; {
+				var f httpapi.FileContent
+				q := url.Values{"path": {args[1]}, "offset": {fmt.Sprint(offset)}}
+				if err := c.get(cmd.Context(), "/v1/sessions/"+args[0]+"/file", q, &f); err != nil {
+					return err
+				}
+				data := []byte(f.Text)
+				if f.Base64 != "" {
+					if data, err = base64.StdEncoding.DecodeString(f.Base64); err != nil {
+						return err
+					}
+				}
+				if _, err := io.WriteString(e.out, e.guestText(string(data), e.out)); err != nil {
+					return err
+				}
+				offset += int64(len(data))
+				if !f.More || len(data) == 0 {
+					return nil
+				}
+			}
+		},
+	}
+	write := &cobra.Command{
+		Use: "write SESSION FILE", Short: "Write standard input to a file, as a step", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := io.ReadAll(io.LimitReader(e.in, 8<<20+1))
+			if err != nil {
+				return err
+			}
+			if len(b) > 8<<20 {
+				return fmt.Errorf("the input is larger than 8 MiB; bring it in by the source or a command")
+			}
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.call(cmd.Context(), "PUT", "/v1/sessions/"+args[0]+"/file", url.Values{"wait": {"sealed"}}, map[string]string{"path": args[1], "content": string(b)}, nil)
+		},
+	}
+	cmd.AddCommand(list, read, write)
+	return cmd
+}
+
+func (e *env) netCmd() *cobra.Command {
+	var session string
+	cmd := &cobra.Command{
+		Use: "net", Short: "What passed the gate and what was refused", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e.showLog(cmd.Context(), session, "egress.opened,egress.blocked,egress.closed", false)
+		},
+	}
+	cmd.Flags().StringVar(&session, "session", "", "of one session")
+	return cmd
+}
+
+func (e *env) logCmd() *cobra.Command {
+	var session string
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "log", Short: "Show the record, or check its chain", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.showLog(cmd.Context(), session, "", follow) },
+	}
+	cmd.Flags().StringVar(&session, "session", "", "of one session")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as events come")
+	cmd.AddCommand(&cobra.Command{
+		Use: "verify", Short: "Check the log's hash chain", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var r struct {
+				Events   int64
+				Redacted int64
+				Problems []struct {
+					ID   int64
+					What string
+				}
+			}
+			if err := c.post(cmd.Context(), "/v1/log/verify", nil, nil, &r); err != nil {
+				return err
+			}
+			for _, p := range r.Problems {
+				fmt.Fprintf(os.Stderr, "event %d: %s\n", p.ID, p.What)
+			}
+			if len(r.Problems) > 0 {
+				return exitCode(1)
+			}
+			fmt.Fprintf(e.out, "%d events, the chain holds\n", r.Events)
+			return nil
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,179 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+)
+
+func (e *env) projectCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "project", Short: "Projects: a source, its machine, its sessions"}
+	var in httpapi.NewProject
+	create := &cobra.Command{
+		Use: "create [FOLDER]", Short: "Bring a folder or repository into a machine of its own", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				abs, err := filepath.Abs(args[0])
+				if err != nil {
+					return err
+				}
+				in.Source = abs
+			}
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			stop := e.showProgress(cmd.Context(), c)
+			var p domain.Project
+			err = c.post(cmd.Context(), "/v1/projects", nil, in, &p)
+			stop()
+			if err != nil {
+				return err
+			}
+			return e.print(p, func(w io.Writer) { fmt.Fprintf(w, "%s\t%s\t%s machine %s\n", p.ID, one(p.Name), p.Kind, p.Machine) })
+		},
+	}
+	create.Flags().StringVar(&in.Name, "name", "", "name (default: the folder's)")
+	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM)")
+	create.Flags().StringSliceVar(&in.Overlay, "with", nil, "changed files of the source to bring along")
+	create.Flags().IntVar(&in.CPUs, "cpus", 0, "processors")
+	create.Flags().IntVar(&in.MemoryMiB, "memory", 0, "memory in MiB")
+	list := &cobra.Command{
+		Use: "list", Short: "List projects", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var ps []httpapi.ProjectView
+			if err := c.get(cmd.Context(), "/v1/projects", nil, &ps); err != nil {
+				return err
+			}
+			return e.print(ps, func(w io.Writer) {
+				for _, p := range ps {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.ID, one(p.Name), p.Kind, p.State, one(p.Source))
+				}
+			})
+		},
+	}
+	show := &cobra.Command{
+		Use: "show PROJECT", Short: "Show a project", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var p httpapi.ProjectView
+			if err := c.get(cmd.Context(), "/v1/projects/"+args[0], nil, &p); err != nil {
+				return err
+			}
+			return e.print(p, func(w io.Writer) {
+				fmt.Fprintf(w, "id\t%s\nname\t%s\nsource\t%s\nmachine\t%s %s, %s\n", p.ID, one(p.Name), one(p.Source), p.Kind, p.Machine, p.State)
+				if p.Imported != nil {
+					printImport(w, p.Imported)
+				}
+			})
+		},
+	}
+	del := &cobra.Command{
+		Use: "delete PROJECT", Short: "Stop a project's machine and move it to the trash; the source stays", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.call(cmd.Context(), "DELETE", "/v1/projects/"+args[0], nil, nil, nil)
+		},
+	}
+	cmd.AddCommand(create, list, show, del)
+	return cmd
+}
+
+func printImport(w io.Writer, i *event.ProjectImported) {
+	commit := i.Commit
+	if commit == "" {
+		commit = "no commits yet"
+	}
+	fmt.Fprintf(w, "base\t%s %s, %d files\n", one(i.Branch), commit, i.Files)
+	if i.IgnoredOut > 0 {
+		fmt.Fprintf(w, "left out\t%d ignored\n", i.IgnoredOut)
+	}
+	for _, d := range i.Dirty {
+		fmt.Fprintf(w, "changed, left out\t%s\n", one(d))
+	}
+	for _, d := range i.Overlaid {
+		fmt.Fprintf(w, "changed, brought along\t%s\n", one(d))
+	}
+	for _, d := range i.MayDiffer {
+		fmt.Fprintf(w, "may differ\t%s\n", one(d))
+	}
+}
+
+func (e *env) machineCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "machine", Short: "A project's machine"}
+	for _, verb := range []struct{ name, short string }{{"start", "Start the machine"}, {"stop", "Power the machine off"}} {
+		cmd.AddCommand(&cobra.Command{
+			Use: verb.name + " PROJECT", Short: verb.short, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := e.client(cmd.Context())
+				if err != nil {
+					return err
+				}
+				stop := e.showProgress(cmd.Context(), c)
+				defer stop()
+				return c.post(cmd.Context(), "/v1/projects/"+args[0]+"/machine/"+verb.name, nil, nil, nil)
+			},
+		})
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "show PROJECT", Short: "Show the machine's state, as the host sees it", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var m httpapi.MachineView
+			if err := c.get(cmd.Context(), "/v1/projects/"+args[0]+"/machine", nil, &m); err != nil {
+				return err
+			}
+			return e.print(m, func(w io.Writer) {
+				fmt.Fprintf(w, "machine\t%s\nkind\t%s\nstate\t%s\n", m.ID, m.Kind, m.State)
+				if m.Problem != "" {
+					fmt.Fprintf(w, "problem\t%s\n", one(m.Problem))
+				}
+				for role, pid := range m.Pids {
+					fmt.Fprintf(w, "process\t%s %d\n", role, pid)
+				}
+			})
+		},
+	})
+	return cmd
+}
+
+func (e *env) imageCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "image", Short: "The guest image"}
+	cmd.AddCommand(&cobra.Command{
+		Use: "build", Short: "Build the guest image if it is not there", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			stop := e.showProgress(cmd.Context(), c)
+			var out httpapi.ImageView
+			err = c.post(cmd.Context(), "/v1/image", nil, nil, &out)
+			stop()
+			if err != nil {
+				return err
+			}
+			return e.print(out, func(w io.Writer) { fmt.Fprintf(w, "image %s\n", out.Hash) })
+		},
+	})
+	return cmd
+}

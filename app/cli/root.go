@@ -1,0 +1,150 @@
+// Package cli is the door for the terminal: each command is a file, named like
+// the command, and a client of the core like every window.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"glasshouse/backend/domain"
+)
+
+// Version of the program; the build sets it.
+var Version = "dev"
+
+// exitCode lets a command end with a code of its own, silently.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// env is what commands share.
+type env struct {
+	out, err io.Writer
+	in       io.Reader
+	json     bool
+	actor    string
+	assets   fs.FS
+}
+
+// Main runs one command line and returns the exit code: 0, 1 for a failure, 2 for
+// a command line that is not understood.
+func Main(assets fs.FS, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	e := &env{out: os.Stdout, err: os.Stderr, in: os.Stdin, assets: assets}
+	return e.run(ctx, args)
+}
+
+func (e *env) run(ctx context.Context, args []string) int {
+	root := e.root()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	var code exitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	fmt.Fprintf(e.err, "%s: %v\n", cmd.CommandPath(), err)
+	if errors.Is(err, errUsage) {
+		fmt.Fprintf(e.err, "  see '%s --help'\n", cmd.CommandPath())
+		return 2
+	}
+	return 1
+}
+
+var errUsage = errors.New("the command line is not understood")
+
+func usage(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, a...))
+}
+
+func (e *env) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "glasshouse",
+		Short:             "Agents work inside machines of glass; you keep the only door",
+		Version:           Version,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetOut(e.out)
+	root.SetErr(e.err)
+	root.PersistentFlags().BoolVar(&e.json, "json", false, "print the core's answer as JSON")
+	root.PersistentFlags().StringVar(&e.actor, "as", "person", "who acts: person, demo, agent or script")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.AddCommand(e.coreCmd(), e.serveCmd(), e.projectCmd(), e.sessionCmd(), e.execCmd(), e.runCmd(), e.approvalCmd(), e.ruleCmd(), e.fileCmd(),
+		e.logCmd(), e.netCmd(), e.reviewCmd(), e.pushCmd(), e.machineCmd(), e.imageCmd(), e.doctorCmd(), e.quitCmd(), e.toolCmd())
+	root.AddCommand(e.hidden()...)
+	root.AddCommand(e.demoCmd())
+	if d := e.desktopCmd(); d != nil {
+		root.AddCommand(d)
+		root.RunE = d.RunE
+	}
+	return root
+}
+
+// client connects to the core, starting it when none runs.
+func (e *env) client(ctx context.Context) (*Client, error) {
+	c, err := Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.actor = e.actor
+	return c, nil
+}
+
+// print writes v as JSON when that was asked for, else by text.
+func (e *env) print(v any, text func(w io.Writer)) error {
+	if e.json {
+		enc := json.NewEncoder(e.out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	tw := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
+	text(tw)
+	return tw.Flush()
+}
+
+// safe makes text of a guest fit for a terminal: control characters, bidi
+// controls and invisible ones are written as escapes. Line ends pass when multi is set.
+func safe(s string, multi bool) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\n' && multi, r == '\t':
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp), r == 0xFFFD, r == 0x115F, r == 0x1160, r == 0x3164, r == 0xFFA0, r == 0x034F, r >= 0xFE00 && r <= 0xFE0F:
+			if r < 0x100 {
+				fmt.Fprintf(&b, `\x%02x`, r)
+			} else {
+				fmt.Fprintf(&b, `\u{%x}`, r)
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func one(s string) string { return safe(s, false) }
+
+func when(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:04:05") }
+
+var _ = domain.CodeInvalid

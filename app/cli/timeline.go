@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"time"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+)
+
+// follow reads events after an id until f says stop; a cut stream is taken up
+// again after the last event seen.
+func (c *Client) follow(ctx context.Context, q url.Values, after int64, f func(event.Envelope) (more bool, err error)) error {
+	if q == nil {
+		q = url.Values{}
+	}
+	q.Set("format", "ndjson")
+	fails := 0
+	for {
+		q.Set("after", strconv.FormatInt(after, 10))
+		b, err := c.open(ctx, "GET", "/v1/events", q, nil)
+		if err == nil {
+			fails = 0
+			sc := bufio.NewScanner(b)
+			sc.Buffer(make([]byte, 64<<10), 4<<20)
+			for sc.Scan() {
+				if len(sc.Bytes()) == 0 {
+					continue
+				}
+				var e event.Envelope
+				if json.Unmarshal(sc.Bytes(), &e) != nil {
+					break // cut in the middle
+				}
+				if e.ID > 0 {
+					after = e.ID
+				}
+				more, err := f(e)
+				if err != nil || !more {
+					b.Close()
+					return err
+				}
+			}
+			b.Close()
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var re *remoteError
+		if errors.As(err, &re) {
+			return err
+		}
+		if fails++; fails > 20 {
+			return fmt.Errorf("the core's events cannot be followed: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// showProgress prints what long calls say of themselves until stopped.
+func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		last := ""
+		var info struct {
+			Latest int64 `json:"latest_event_id"`
+		}
+		if c.get(ctx, "/v1/info", nil, &info) != nil {
+			return
+		}
+		_ = c.follow(ctx, url.Values{"types": {"machine.progress,machine.state"}, "transient": {"true"}}, info.Latest, func(ev event.Envelope) (bool, error) {
+			p, err := event.Decode(ev)
+			if err != nil {
+				return true, nil
+			}
+			text := ""
+			switch p := p.(type) {
+			case *event.MachineProgress:
+				text = p.Text
+			case *event.MachineState:
+				text = "machine " + p.State
+				if p.Problem != "" {
+					text += ": " + p.Problem
+				}
+			}
+			if text != last {
+				last = text
+				fmt.Fprintln(e.err, "… "+one(text))
+			}
+			return true, nil
+		})
+	}()
+	return func() { cancel(); <-done }
+}
+
+// timeline prints events as a person reads them: a line a step.
+type timeline struct {
+	w     io.Writer
+	steps map[domain.StepID]*event.StepRequested
+}
+
+func newTimeline(w io.Writer) *timeline {
+	return &timeline{w: w, steps: map[domain.StepID]*event.StepRequested{}}
+}
+
+func (t *timeline) line(step domain.StepID, mark, format string, a ...any) {
+	n := "   "
+	if r := t.steps[step]; r != nil {
+		n = fmt.Sprintf("%3d", r.Number)
+	}
+	fmt.Fprintf(t.w, "%s %s %s\n", n, mark, fmt.Sprintf(format, a...))
+}
+
+func (t *timeline) show(ev event.Envelope) {
+	p, err := event.Decode(ev)
+	if err != nil {
+		fmt.Fprintf(t.w, "      (event %d cannot be shown: %v)\n", ev.ID, err)
+		return
+	}
+	id := ev.StepID
+	switch p := p.(type) {
+	case *event.TurnStarted:
+		fmt.Fprintf(t.w, "─── turn by %s\n", one(string(ev.Actor)))
+	case *event.TurnEnded:
+		fmt.Fprintf(t.w, "─── turn %s", p.Result)
+		if p.Reason != "" {
+			fmt.Fprintf(t.w, ": %s", one(p.Reason))
+		}
+		fmt.Fprintln(t.w)
+	case *event.Message:
+		fmt.Fprintf(t.w, "    “%s”\n", one(p.Text))
+	case *event.StepRequested:
+		t.steps[id] = p
+		t.line(id, "▸", "%-18s %s", p.Tool, one(clip(p.Title, 200)))
+	case *event.StepDecided:
+		if p.Decision != domain.Allow {
+			t.line(id, "·", "policy: %s (%s)", p.Decision, one(p.Reason))
+		}
+	case *event.StepRefused:
+		t.line(id, "✗", "%s: %s", p.State, one(p.Reason))
+	case *event.StepEnded:
+		mark := "✓"
+		if p.Outcome != domain.OutcomeOK {
+			mark = "✗"
+		}
+		text := string(p.Outcome)
+		if p.ExitCode != nil {
+			text += fmt.Sprintf(", exit %d", *p.ExitCode)
+		}
+		if p.Error != "" {
+			text += ": " + one(clip(p.Error, 300))
+		}
+		if p.Source != "" {
+			text += " (from the machine's journal)"
+		}
+		for _, b := range p.Background {
+			text += "; still running: " + one(clip(b, 80))
+		}
+		t.line(id, mark, "%s, %d ms", text, p.DurationMS)
+	case *event.StepSealed:
+		if p.Failed != "" {
+			t.line(id, "!", "no checkpoint: %s", one(p.Failed))
+		}
+		for _, c := range p.Changes {
+			t.line(id, " ", "%s %s (+%d −%d)", c.Op, one(c.Path), c.Added, c.Deleted)
+		}
+	case *event.ApprovalRequested:
+		t.line(id, "?", "%s  [%s]", one(p.Title), p.Approval)
+	case *event.ApprovalAnswered:
+		t.line(id, "?", "answered %q by %s", p.Choice, one(string(p.By)))
+	case *event.ApprovalClosed:
+		t.line(id, "?", "closed: %s", p.Why)
+	case *event.EgressOpened:
+		t.line(id, "→", "%s %s:%d at %s by %s", one(p.Method), one(p.Host), p.Port, p.Addr, one(p.Rule))
+	case *event.EgressBlocked:
+		t.line(id, "⊘", "%s:%d: %s", one(p.Host), p.Port, one(p.Reason))
+	case *event.EgressClosed:
+		t.line(id, "→", "closed: %d bytes out, %d in", p.BytesOut, p.BytesIn)
+	case *event.CheckRan:
+		mark := "✓"
+		if !p.OK {
+			mark = "✗"
+		}
+		fmt.Fprintf(t.w, "    %s check %s %s\n", mark, one(p.Name), one(p.Reason))
+	case *event.MachineState:
+		fmt.Fprintf(t.w, "    machine %s is %s %s\n", p.Machine, p.State, one(p.Problem))
+	case *event.ReviewOpened:
+		fmt.Fprintf(t.w, "    review %s: %d files, %d hunks\n", p.Review, p.Files, p.Hunks)
+	case *event.ReviewDecided:
+		fmt.Fprintf(t.w, "    review: %s %s %s\n", p.Decision, one(p.File), p.Hunk)
+	case *event.PushStarted:
+		fmt.Fprintf(t.w, "    push %s → %s %s\n", p.Commit, one(p.Remote), one(p.Ref))
+	case *event.PushEnded:
+		fmt.Fprintf(t.w, "    push ended, ok %v %s\n", p.OK, one(p.Reason))
+	}
+}

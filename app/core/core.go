@@ -1,0 +1,354 @@
+// Package core is the core process: the owner of the lock, the database, the
+// sessions and the gate. Windows and commands are its clients over a unix socket;
+// none of their ends ends anything here.
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"glasshouse/app/config"
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/agent"
+	"glasshouse/backend/agent/playbook"
+	"glasshouse/backend/approval"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/egress"
+	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
+	"glasshouse/backend/git"
+	"glasshouse/backend/machine"
+	"glasshouse/backend/policy"
+	"glasshouse/backend/project"
+	"glasshouse/backend/session"
+	"glasshouse/backend/tool"
+	"glasshouse/backend/tool/builtin"
+	"glasshouse/vm"
+	"glasshouse/vm/guest"
+	"glasshouse/vm/guest/client"
+	"glasshouse/vm/proc"
+)
+
+// Options of a core.
+type Options struct {
+	Paths   config.Paths
+	Version string
+	Log     io.Writer
+}
+
+// Core is a running core.
+type Core struct {
+	opt      Options
+	set      config.Settings
+	lock     *os.File
+	log      *slog.Logger
+	runner   *proc.Runner
+	user     *proc.User
+	progs    *programs
+	images   *images
+	events   *eventlog.Log
+	ledger   *approval.Ledger
+	fleet    *machine.Fleet
+	gate     *egress.Gate
+	projects *project.Service
+	sessions *session.Service
+	browsers *browsers
+	rules    *policy.Store
+	tools    *tool.Registry
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	srv    *http.Server
+	quit   chan struct{}
+	once   sync.Once
+}
+
+// Run takes the lock, brings everything up and serves until ctx ends or quit is
+// asked for. It returns nil after an orderly end.
+func Run(ctx context.Context, opt Options) error {
+	c, err := open(ctx, opt)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.serve(); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		c.log.Info("leaving", "why", "asked by signal; machines go on")
+	case <-c.quit:
+	}
+	return nil
+}
+
+func open(ctx context.Context, opt Options) (c *Core, err error) {
+	if err := opt.Paths.Prepare(); err != nil {
+		return nil, err
+	}
+	set, err := opt.Paths.Load()
+	if err != nil {
+		return nil, err
+	}
+	lk, err := lock(opt.Paths)
+	if err != nil {
+		return nil, err
+	}
+	c = &Core{opt: opt, set: set, lock: lk, runner: &proc.Runner{}, quit: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.log = slog.New(slog.NewTextHandler(opt.Log, nil))
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if c.user, err = serviceUser(ctx, c.runner, opt.Paths); err != nil {
+		return nil, err
+	}
+	c.progs = &programs{paths: opt.Paths, user: c.user}
+	if c.user != nil {
+		self, err := c.progs.usable(proc.Self())
+		if err != nil {
+			return nil, err
+		}
+		proc.UseSelf(self)
+	}
+	if c.events, err = eventlog.Open(opt.Paths.Data, eventlog.Options{}); err != nil {
+		return nil, err
+	}
+	clean, err := c.lastEnd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.events.Append(ctx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "host",
+		Payload: &event.CoreStarted{Version: opt.Version, Pid: os.Getpid(), Clean: clean}}); err != nil {
+		return nil, err
+	}
+	c.ledger = approval.New(c.events, nil)
+	if err := c.ledger.Load(ctx); err != nil {
+		return nil, err
+	}
+	c.rules = policy.NewStore(opt.Paths.PolicyFile(), func(id domain.ProjectID) string { return filepath.Join(opt.Paths.Project(string(id)), "policy.toml") })
+	if _, err := c.rules.Rules(""); err != nil {
+		c.log.Error("the policy file has a fault: what leaves a machine asks", "file", opt.Paths.PolicyFile(), "err", err)
+	}
+	c.images = &images{paths: opt.Paths, progs: c.progs, run: c.imageRun}
+	c.gate = egress.New(egress.Config{Match: c.matchEgress, Ask: c.askEgress, Record: c.record, Resolve: resolver(set.Resolver), Hold: time.Duration(set.HoldSeconds) * time.Second})
+	managers, err := c.managers()
+	if err != nil {
+		return nil, err
+	}
+	c.fleet = machine.New(machine.Config{Managers: managers, Record: c.record,
+		Publish: func(n event.New) { _ = c.events.Publish(n) },
+		Open: func(ctx context.Context, conn io.ReadWriteCloser, h guest.EgressHandler) (guest.Guest, error) {
+			return client.Open(ctx, conn, h, client.Options{})
+		},
+		Egress: func(id domain.ProjectID) guest.EgressHandler { return door{c, id} },
+	})
+	c.projects = project.New(project.Config{Log: c.events, Ledger: c.ledger, Fleet: c.fleet, DefaultKind: c.defaultKind(),
+		Spec:   vm.Spec{CPUs: set.CPUs, MemoryMiB: set.Memory, DiskGiB: set.Disk},
+		Mirror: c.mirror, Trash: c.trash, Author: c.author})
+	if err := c.projects.Load(ctx); err != nil {
+		return nil, err
+	}
+	if c.tools, err = tool.NewRegistry(builtin.All()...); err != nil {
+		return nil, err
+	}
+	c.browsers = newBrowsers()
+	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools,
+		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close,
+		QuestionLife: time.Duration(set.QuestionMinutes) * time.Minute})
+	// The order matters: rules are loaded, so the gate may open; then machines
+	// that still run may be joined; then steps that ran are found again.
+	c.gate.Open()
+	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
+	for _, p := range c.projects.List() {
+		if _, up, err := c.fleet.Adopt(ctx, p); err != nil && !errors.Is(err, vm.ErrNotExist) {
+			c.log.Warn("machine not adopted", "project", p.Name, "err", err)
+		} else if up {
+			c.log.Info("machine adopted", "project", p.Name)
+		}
+	}
+	if err := c.sessions.Recover(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// lastEnd says whether the last core stopped in order.
+func (c *Core) lastEnd(ctx context.Context) (bool, error) {
+	evs, err := c.events.Read(ctx, eventlog.Filter{Stream: event.HostStream, Types: []event.Type{"core.started", "core.stopped"}, Tail: true, Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	return len(evs) == 0 || evs[0].Type == "core.stopped", nil
+}
+
+// goes runs a job owned by the core: it ends with it.
+func (c *Core) goes(f func(ctx context.Context)) {
+	c.wg.Go(func() { f(c.ctx) })
+}
+
+// decide is the policy in force for a project.
+func (c *Core) decide(id domain.ProjectID, a policy.Action) (policy.Decision, string) {
+	r, _ := c.rules.Rules(id) // a set with a fault still decides, more strictly
+	return policy.Decide(a, r), r.Version()
+}
+
+func (c *Core) record(ctx context.Context, n event.New) error {
+	_, err := c.events.Append(ctx, n)
+	return err
+}
+
+// serve listens on the core's socket, readable by the user alone.
+func (c *Core) serve() error {
+	path := c.opt.Paths.Socket()
+	if len(path) > 100 {
+		return domain.E(domain.CodeInvalid, "the path of the core's socket is too long for the system: "+path, "set GLASSHOUSE_DATA to a shorter folder", nil)
+	}
+	_ = os.Remove(path) // ours by the lock; a leftover of a core that crashed
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return domain.E(domain.CodeUnavailable, "the core's socket cannot be made", "check the permissions of "+c.opt.Paths.Data, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return err
+	}
+	c.srv = &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 30 * time.Second, BaseContext: func(net.Listener) context.Context { return c.ctx }}
+	c.wg.Go(func() { _ = c.srv.Serve(l) })
+	c.log.Info("core is up", "socket", path, "version", c.opt.Version)
+	return nil
+}
+
+// Handler is the door /v1.
+func (c *Core) Handler() http.Handler {
+	return httpapi.Handler(httpapi.Services{Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger,
+		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv})
+}
+
+func (c *Core) agent(kind, input string) (agent.Agent, error) {
+	switch kind {
+	case "playbook":
+		pb, err := playbook.Parse([]byte(input))
+		if err != nil {
+			return nil, err
+		}
+		return playbook.New(pb), nil
+	}
+	return nil, domain.E(domain.CodeInvalid, fmt.Sprintf("there is no agent %q", kind), "use playbook", nil)
+}
+
+func (c *Core) argv() []httpapi.ProcessRecord {
+	out := []httpapi.ProcessRecord{}
+	for _, r := range c.runner.Records() {
+		out = append(out, httpapi.ProcessRecord{Role: r.Role, Argv: r.Argv, StartAt: r.Start.UnixMilli(), Pid: r.Pid, Running: r.End.IsZero(), Code: r.Code})
+	}
+	return out
+}
+
+// askQuit powers all machines off and ends the core. Running steps are the
+// person's to end: without now it refuses while there are any.
+func (c *Core) askQuit(ctx context.Context, now bool) error {
+	if running := c.sessions.Running(ctx); len(running) > 0 {
+		if !now {
+			n := 0
+			for _, k := range running {
+				n += k
+			}
+			return domain.E(domain.CodeConflict, fmt.Sprintf("%d steps are running or waiting in %d sessions", n, len(running)), "wait for them, or cancel them with 'glasshouse quit --now'", nil)
+		}
+		if err := c.sessions.CancelAll(ctx); err != nil {
+			c.log.Warn("some steps could not be cancelled", "err", err)
+		}
+	}
+	c.gate.Shut()
+	c.browsers.closeAll()
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	defer cancel()
+	err := c.fleet.Shutdown(sctx, c.projects.List())
+	reason := "quit"
+	if err != nil {
+		reason = "quit; some machines had to be left: " + err.Error()
+		c.log.Error("machines left", "err", err)
+	}
+	if _, aerr := c.events.Append(sctx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "person", Payload: &event.CoreStopped{Reason: reason}}); aerr != nil {
+		err = errors.Join(err, aerr)
+	}
+	// The answer must reach the client before the socket closes.
+	c.once.Do(func() { time.AfterFunc(100*time.Millisecond, func() { close(c.quit) }) })
+	return err
+}
+
+// close lets go of everything in the reverse order. Machines are not stopped.
+func (c *Core) close() {
+	if c.srv != nil {
+		sctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		_ = c.srv.Shutdown(sctx)
+		cancel()
+		_ = c.srv.Close()
+	}
+	if c.gate != nil {
+		c.gate.Close()
+	}
+	c.cancel()
+	if c.sessions != nil {
+		c.sessions.Leave()
+	}
+	if c.browsers != nil {
+		c.browsers.closeAll()
+	}
+	if c.fleet != nil {
+		c.fleet.Leave()
+	}
+	c.wg.Wait()
+	if c.events != nil {
+		_ = c.events.Close()
+	}
+	if c.lock != nil {
+		if c.srv != nil {
+			_ = os.Remove(c.opt.Paths.Socket())
+		}
+		c.lock.Close()
+	}
+}
+
+func (c *Core) mirror(id domain.ProjectID) (*git.Mirror, error) {
+	return git.Open(c.opt.Paths.Mirror(string(id)), git.Options{Runner: c.runner, Invoker: invoker()})
+}
+
+// trash moves what is kept of a project on the host; there may be nothing.
+func (c *Core) trash(id domain.ProjectID) (string, error) {
+	src := c.opt.Paths.Project(string(id))
+	if _, err := os.Stat(src); err != nil {
+		return "", nil
+	}
+	dst := filepath.Join(c.opt.Paths.Trash(), fmt.Sprintf("%s-%d", id, time.Now().UnixMilli()))
+	return dst, os.Rename(src, dst)
+}
+
+// resolver asks one DNS server instead of the system's when the settings name one.
+func resolver(server string) func(ctx context.Context, host string) ([]netip.Addr, error) {
+	if server == "" {
+		return nil
+	}
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, server)
+	}}
+	return func(ctx context.Context, host string) ([]netip.Addr, error) {
+		// The dot keeps search domains out.
+		return r.LookupNetIP(ctx, "ip", host+".")
+	}
+}

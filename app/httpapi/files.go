@@ -1,0 +1,132 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/session"
+	"glasshouse/vm/guest"
+)
+
+// FileEntry is one file of the workspace.
+type FileEntry struct {
+	Path   string `json:"path"`
+	Type   string `json:"type"`
+	Size   int64  `json:"size"`
+	Mode   uint32 `json:"mode"`
+	At     int64  `json:"modified_at"`
+	Sha256 string `json:"sha256,omitempty"`
+	Target string `json:"target,omitempty"`
+}
+
+// FileContent is a piece of a file: Text when it is UTF-8, else Base64.
+type FileContent struct {
+	FileEntry
+	Offset int64  `json:"offset"`
+	Text   string `json:"text,omitempty"`
+	Base64 string `json:"base64,omitempty"`
+	More   bool   `json:"more,omitempty"`
+}
+
+func entry(f guest.FileInfo) FileEntry {
+	return FileEntry{Path: f.Path, Type: f.Type, Size: f.Size, Mode: f.Mode, At: f.ModTime.UnixMilli(), Sha256: f.Sha256, Target: f.Target}
+}
+
+// Looking at files is the person's, not a step: nothing changes by it. Writing
+// goes through the write tool, so that it is a step like any other.
+func (s *server) files(api huma.API) {
+	guestOf := func(ctx context.Context, id string) (guest.Guest, error) {
+		v, err := s.Sessions.Get(ctx, domain.SessionID(id))
+		if err != nil {
+			return nil, err
+		}
+		p, err := s.Projects.Get(v.ProjectID)
+		if err != nil {
+			return nil, err
+		}
+		return s.Fleet.Ensure(ctx, p)
+	}
+	type listIn struct {
+		ID    string `path:"id"`
+		Path  string `query:"path" default:"/workspace" maxLength:"4096"`
+		Limit int    `query:"limit" minimum:"1" maximum:"5000" default:"1000"`
+	}
+	type listOut struct {
+		Entries []FileEntry `json:"entries"`
+		More    bool        `json:"more,omitempty"`
+	}
+	huma.Register(api, op("list-files", http.MethodGet, "/v1/sessions/{id}/files", "A folder of the machine"), func(ctx context.Context, in *listIn) (*body[listOut], error) {
+		g, err := guestOf(ctx, in.ID)
+		if err != nil {
+			return nil, fail(err)
+		}
+		fs, more, err := g.Files().List(ctx, in.Path, in.Limit)
+		out := listOut{Entries: []FileEntry{}, More: more}
+		for _, f := range fs {
+			out.Entries = append(out.Entries, entry(f))
+		}
+		return ok(out, fileErr(err))
+	})
+	type readIn struct {
+		ID     string `path:"id"`
+		Path   string `query:"path" required:"true" maxLength:"4096"`
+		Offset int64  `query:"offset" minimum:"0"`
+		Limit  int64  `query:"limit" minimum:"1" maximum:"8388608" default:"1048576"`
+	}
+	huma.Register(api, op("read-file", http.MethodGet, "/v1/sessions/{id}/file", "A file of the machine"), func(ctx context.Context, in *readIn) (*body[FileContent], error) {
+		g, err := guestOf(ctx, in.ID)
+		if err != nil {
+			return nil, fail(err)
+		}
+		d, err := g.Files().Read(ctx, in.Path, in.Offset, in.Limit)
+		if err != nil {
+			return nil, fail(fileErr(err))
+		}
+		out := FileContent{FileEntry: entry(d.Info), Offset: d.Offset, More: d.Offset+int64(len(d.Data)) < d.Info.Size}
+		if utf8.Valid(d.Data) {
+			out.Text = string(d.Data)
+		} else {
+			out.Base64 = base64.StdEncoding.EncodeToString(d.Data)
+		}
+		return ok(out, nil)
+	})
+	type writeIn struct {
+		caller
+		waitIn
+		ID   string `path:"id"`
+		Body struct {
+			Path    string `json:"path" maxLength:"4096"`
+			Content string `json:"content"`
+		}
+	}
+	huma.Register(api, op("write-file", http.MethodPut, "/v1/sessions/{id}/file", "Write a file as a step of the session"), func(ctx context.Context, in *writeIn) (*body[session.StepView], error) {
+		raw, err := json.Marshal(in.Body)
+		if err != nil {
+			return nil, fail(err)
+		}
+		st, err := s.Sessions.Call(ctx, domain.SessionID(in.ID), session.CallRequest{Tool: "write", Args: raw, Actor: in.actor()})
+		if err != nil {
+			return nil, fail(err)
+		}
+		v, err := in.answer(ctx, st)
+		return ok(v, err)
+	})
+}
+
+// fileErr gives the guest's file errors their code.
+func fileErr(err error) error {
+	for sentinel, code := range map[error]domain.ErrorCode{guest.ErrNotFound: domain.CodeNotFound, guest.ErrRefused: domain.CodeDenied,
+		guest.ErrConflict: domain.CodeConflict, guest.ErrTooLarge: domain.CodeTooLarge, guest.ErrGone: domain.CodeUnavailable} {
+		if errors.Is(err, sentinel) {
+			return domain.E(code, err.Error(), "", nil)
+		}
+	}
+	return err
+}

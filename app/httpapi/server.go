@@ -1,0 +1,245 @@
+// Package httpapi is the door at /v1: the same handler serves the core's unix
+// socket, the window's asset handler and the loopback listener of `serve`. Calls
+// return an id or an error; state reaches clients as numbered events on
+// /v1/events. The OpenAPI description is at /openapi.json.
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"glasshouse/backend/agent"
+	"glasshouse/backend/approval"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/egress"
+	"glasshouse/backend/eventlog"
+	"glasshouse/backend/machine"
+	"glasshouse/backend/project"
+	"glasshouse/backend/session"
+	"glasshouse/backend/tool"
+)
+
+// Services are the use cases behind the door.
+type Services struct {
+	Log      *eventlog.Log
+	Projects *project.Service
+	Sessions *session.Service
+	Fleet    *machine.Fleet
+	Ledger   *approval.Ledger
+	Rules    *egress.Rules
+	Tools    func() []tool.Tool
+	// Agent makes an agent of a kind from its input (a playbook's text).
+	Agent func(kind, input string) (agent.Agent, error)
+	// Go runs a background job owned by the core.
+	Go func(func(ctx context.Context))
+	// Doctor looks at what this computer can do.
+	Doctor func(ctx context.Context) Doctor
+	// Quit ends the core: refused while steps run unless now is set.
+	Quit    func(ctx context.Context, now bool) error
+	Version string
+	// Image builds the guest image where it is missing and returns its hash.
+	Image func(ctx context.Context) (string, error)
+	// Argv lists what was started on the host.
+	Argv func() []ProcessRecord
+}
+
+// ProcessRecord is one process that Glasshouse started outside the machines.
+type ProcessRecord struct {
+	Role    string   `json:"role"`
+	Argv    []string `json:"argv"`
+	StartAt int64    `json:"start_at"`
+	Pid     int      `json:"pid"`
+	Running bool     `json:"running"`
+	Code    int      `json:"code"`
+}
+
+// Doctor says what works here.
+type Doctor struct {
+	Version string       `json:"version"`
+	Data    string       `json:"data"`
+	Lines   []DoctorLine `json:"lines"`
+	OK      bool         `json:"ok"`
+}
+
+// DoctorLine is one thing that was looked at.
+type DoctorLine struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+	Fix  string `json:"fix,omitempty"`
+}
+
+type server struct{ Services }
+
+// apiError is the one shape of an error at this door.
+type apiError struct {
+	Status  int              `json:"-"`
+	Code    domain.ErrorCode `json:"code" doc:"a stable word for the kind of error"`
+	What    string           `json:"what" doc:"what happened and why"`
+	Hint    string           `json:"hint,omitempty" doc:"what to do next"`
+	Pointer string           `json:"pointer,omitempty" doc:"JSON pointer to the part of the input that is wrong"`
+	Details []string         `json:"details,omitempty"`
+}
+
+func (e *apiError) Error() string  { return e.What }
+func (e *apiError) GetStatus() int { return e.Status }
+
+var statusOf = map[domain.ErrorCode]int{
+	domain.CodeInvalid: 422, domain.CodeNotFound: 404, domain.CodeConflict: 409, domain.CodeDenied: 403,
+	domain.CodeUnavailable: 503, domain.CodeTooLarge: 413, domain.CodeInternal: 500,
+}
+
+// fail turns any error into the door's shape.
+func fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	var de *domain.Error
+	if errors.As(err, &de) {
+		what := de.What
+		if de.Err != nil {
+			what += ": " + de.Err.Error()
+		}
+		return &apiError{Status: statusOf[de.Code], Code: de.Code, What: what, Hint: de.Hint, Pointer: de.Pointer}
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &apiError{Status: 503, Code: domain.CodeUnavailable, What: "the call was given up before it was done", Hint: "look at the session's events for what came of it"}
+	}
+	return &apiError{Status: 500, Code: domain.CodeInternal, What: err.Error(), Hint: "see the log in the data folder's logs/"}
+}
+
+func init() {
+	// The library's own errors (a body that does not fit its schema) take our shape.
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		e := &apiError{Status: status, Code: domain.CodeInvalid, What: msg}
+		for code, s := range statusOf {
+			if s == status {
+				e.Code = code
+			}
+		}
+		for _, err := range errs {
+			if err == nil {
+				continue
+			}
+			var d huma.ErrorDetailer
+			if errors.As(err, &d) {
+				x := d.ErrorDetail()
+				if e.Pointer == "" {
+					e.Pointer = pointer(x.Location)
+				}
+				e.Details = append(e.Details, fmt.Sprintf("%s: %s", pointer(x.Location), x.Message))
+				continue
+			}
+			e.Details = append(e.Details, err.Error())
+		}
+		if len(e.Details) > 10 {
+			e.Details = e.Details[:10]
+		}
+		return e
+	}
+}
+
+// pointer turns "body.args[0].x" into "/args/0/x".
+func pointer(loc string) string {
+	loc = strings.TrimPrefix(loc, "body")
+	loc = strings.NewReplacer(".", "/", "[", "/", "]", "").Replace(loc)
+	if loc != "" && !strings.HasPrefix(loc, "/") {
+		loc = "/" + loc
+	}
+	return loc
+}
+
+// Handler returns the door.
+func Handler(s Services) http.Handler {
+	h, _ := build(s)
+	return h
+}
+
+// OpenAPI returns the description of the door as JSON.
+func OpenAPI() ([]byte, error) {
+	_, api := build(Services{})
+	return json.MarshalIndent(api.OpenAPI(), "", "  ")
+}
+
+func build(s Services) (http.Handler, huma.API) {
+	r := chi.NewMux()
+	cfg := huma.DefaultConfig("Glasshouse", "1")
+	cfg.DocsPath, cfg.SchemasPath = "", ""
+	cfg.CreateHooks = nil
+	cfg.Info.Description = "Agents work inside machines; this is the person's door to them."
+	api := humachi.New(r, cfg)
+	sv := &server{s}
+	sv.misc(api)
+	sv.projects(api)
+	sv.sessions(api)
+	sv.files(api)
+	sv.approvals(api)
+	sv.reviews(api)
+	sv.events(api)
+	return recovered(limitBody(r)), api
+}
+
+// recovered keeps a fault in one call from ending the core.
+func recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil && v != http.ErrAbortHandler {
+				fmt.Fprintf(os.Stderr, "fault in %s %s: %v\n", r.Method, r.URL.Path, v)
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(500)
+				_ = json.NewEncoder(w).Encode(&apiError{Code: domain.CodeInternal, What: fmt.Sprint("a fault inside Glasshouse: ", v), Hint: "please report it with the log"})
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// maxBody of any call; larger things come as files of the workspace.
+const maxBody = 16 << 20
+
+func limitBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// caller carries who calls: a person unless the client says otherwise. The door
+// is reached by the user's own programs alone, so the word is taken.
+type caller struct {
+	Actor string `header:"X-Glasshouse-Actor" enum:"person,demo,agent,script" default:"person" doc:"who acts"`
+}
+
+func (c caller) actor() domain.Actor {
+	if c.Actor == "" {
+		return "person"
+	}
+	return domain.Actor(c.Actor)
+}
+
+// body wraps an answer for the library.
+type body[T any] struct{ Body T }
+
+func ok[T any](v T, err error) (*body[T], error) {
+	if err != nil {
+		return nil, fail(err)
+	}
+	return &body[T]{Body: v}, nil
+}
+
+type none struct{}
+
+// op is a route's description.
+func op(id, method, path, summary string) huma.Operation {
+	tag := strings.SplitN(strings.TrimPrefix(path, "/v1/"), "/", 2)[0]
+	return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Tags: []string{tag}, MaxBodyBytes: maxBody}
+}

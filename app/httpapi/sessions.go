@@ -1,0 +1,330 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"glasshouse/backend/agent"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/policy"
+	"glasshouse/backend/session"
+)
+
+// SessionAnswer is a session with the text that tells a model where it works.
+type SessionAnswer struct {
+	session.View
+	Preset string `json:"preset" doc:"for a model's system text: where it works and what its walls are"`
+}
+
+// ExecAnswer is what came of an exec. Which fields are set depends on how long
+// the caller waited.
+type ExecAnswer struct {
+	ExecutionID domain.StepID      `json:"execution_id"`
+	State       domain.StepState   `json:"state"`
+	ApprovalID  domain.ApprovalID  `json:"approval_id,omitempty" doc:"the question that waits, when state is asking"`
+	Outcome     domain.Outcome     `json:"outcome,omitempty"`
+	ExitCode    *int               `json:"exit_code,omitempty"`
+	Stdout      string             `json:"stdout,omitempty" doc:"head and tail; all of it is in the artefact"`
+	Stderr      string             `json:"stderr,omitempty"`
+	Logs        []string           `json:"logs,omitempty" doc:"what Glasshouse has to say: dropped output, children left running, why it was refused"`
+	FileChanges []event.FileChange `json:"file_changes,omitempty"`
+	Checkpoint  string             `json:"checkpoint,omitempty"`
+	Artefacts   []event.Blob       `json:"artefacts,omitempty"`
+	DurationMS  int64              `json:"duration_ms,omitempty"`
+}
+
+func execAnswer(v session.StepView) ExecAnswer {
+	a := ExecAnswer{ExecutionID: v.ID, State: v.State, ApprovalID: v.Approval}
+	if v.Refused != nil {
+		a.Logs = append(a.Logs, v.Refused.Reason)
+		if v.Refused.Allowed != "" {
+			a.Logs = append(a.Logs, "what would be allowed: "+v.Refused.Allowed)
+		}
+	}
+	if e := v.Ended; e != nil {
+		a.Outcome, a.ExitCode, a.DurationMS, a.Artefacts = e.Outcome, e.ExitCode, e.DurationMS, e.Artefacts
+		a.Stdout, a.Logs = streamText("stdout", e.Stdout, a.Logs, &a.Artefacts)
+		a.Stderr, a.Logs = streamText("stderr", e.Stderr, a.Logs, &a.Artefacts)
+		if e.Error != "" {
+			a.Logs = append(a.Logs, e.Error)
+		}
+		if e.Signal != "" {
+			a.Logs = append(a.Logs, "ended by "+e.Signal)
+		}
+		for _, b := range e.Background {
+			a.Logs = append(a.Logs, "still running: "+b)
+		}
+	}
+	if s := v.Sealed; s != nil {
+		a.FileChanges, a.Checkpoint = s.Changes, s.Commit
+		if s.Failed != "" {
+			a.Logs = append(a.Logs, "no checkpoint: "+s.Failed)
+		}
+	}
+	return a
+}
+
+func streamText(name string, o *event.OutputStream, logs []string, arts *[]event.Blob) (string, []string) {
+	if o == nil {
+		return "", logs
+	}
+	if o.Blob != nil {
+		*arts = append(*arts, *o.Blob)
+	}
+	if o.Dropped > 0 {
+		logs = append(logs, fmt.Sprintf("%s: %d of %d bytes were dropped", name, o.Dropped, o.Total))
+	}
+	if o.Tail == "" {
+		return o.Head, logs
+	}
+	return o.Head + "\n[…]\n" + o.Tail, logs
+}
+
+type waitIn struct {
+	Wait      string `query:"wait" enum:"started,ended,sealed" default:"started" doc:"started: answer at once; ended: with exit and output; sealed: with file changes too"`
+	TimeoutMS int64  `query:"wait_ms" minimum:"0" maximum:"86400000" doc:"answer with what is known after this long; 0 = no limit"`
+}
+
+// answer waits for a step as asked. A step whose question waits answers at once:
+// nobody should hang on a person.
+func (w waitIn) answer(ctx context.Context, st *session.Step) (session.StepView, error) {
+	if w.TimeoutMS > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(w.TimeoutMS)*time.Millisecond)
+		defer cancel()
+	}
+	until := domain.StepRunning
+	switch w.Wait {
+	case "ended":
+		until = domain.StepEnded
+	case "sealed":
+		until = domain.StepSealed
+	}
+	v, err := st.Wait(ctx, domain.StepRunning)
+	if err == nil && until != domain.StepRunning && v.State != domain.StepAsking {
+		v, err = st.Wait(ctx, until)
+	}
+	if err != nil && w.TimeoutMS > 0 && ctx.Err() != nil {
+		err = nil
+	}
+	return v, err
+}
+
+func (s *server) sessions(api huma.API) {
+	type createIn struct {
+		caller
+		Body struct {
+			Project domain.ProjectID `json:"project_id"`
+			Title   string           `json:"title,omitempty" maxLength:"200"`
+			Class   domain.Class     `json:"class,omitempty" enum:"ephemeral,task,workspace"`
+			Agent   string           `json:"agent,omitempty" maxLength:"60"`
+			Mode    policy.Mode      `json:"mode,omitempty" enum:"auto,ask,plan"`
+			Checks  []event.Check    `json:"checks,omitempty" maxItems:"20" doc:"commands whose success says whether a turn's result is right"`
+		}
+	}
+	o := op("create-session", http.MethodPost, "/v1/sessions", "Start a session in a project")
+	huma.Register(api, o, func(ctx context.Context, in *createIn) (*body[SessionAnswer], error) {
+		d, err := s.Sessions.Create(ctx, session.CreateRequest{Project: in.Body.Project, Title: in.Body.Title, Class: in.Body.Class, Agent: in.Body.Agent,
+			Mode: in.Body.Mode, Checks: in.Body.Checks, Actor: in.actor()})
+		if err != nil {
+			return nil, fail(err)
+		}
+		return s.session(ctx, d.ID)
+	})
+	type listIn struct {
+		Project string `query:"project_id"`
+	}
+	huma.Register(api, op("list-sessions", http.MethodGet, "/v1/sessions", "Sessions, oldest first"), func(ctx context.Context, in *listIn) (*body[[]domain.Session], error) {
+		out := s.Sessions.List(ctx, domain.ProjectID(in.Project))
+		if out == nil {
+			out = []domain.Session{}
+		}
+		return ok(out, nil)
+	})
+	type oneIn struct {
+		caller
+		ID string `path:"id"`
+	}
+	huma.Register(api, op("get-session", http.MethodGet, "/v1/sessions/{id}", "A session now"), func(ctx context.Context, in *oneIn) (*body[SessionAnswer], error) {
+		return s.session(ctx, domain.SessionID(in.ID))
+	})
+	huma.Register(api, op("end-session", http.MethodPost, "/v1/sessions/{id}/end", "End a session and what it left running"), func(ctx context.Context, in *oneIn) (*body[none], error) {
+		return ok(none{}, s.Sessions.End(ctx, domain.SessionID(in.ID), in.actor()))
+	})
+	type cancelIn struct {
+		caller
+		ID   string `path:"id"`
+		Body struct {
+			Step domain.StepID `json:"step_id,omitempty" doc:"empty = everything the session runs"`
+		}
+	}
+	huma.Register(api, op("cancel", http.MethodPost, "/v1/sessions/{id}/cancel", "Cancel a step, or all of a session's"), func(ctx context.Context, in *cancelIn) (*body[none], error) {
+		return ok(none{}, s.Sessions.Cancel(ctx, domain.SessionID(in.ID), in.Body.Step))
+	})
+	type execIn struct {
+		caller
+		waitIn
+		ID   string `path:"id"`
+		Body struct {
+			Code      string            `json:"code,omitempty" doc:"a script; needs lang"`
+			Lang      string            `json:"lang,omitempty" doc:"bash, python, node, …"`
+			Argv      []string          `json:"argv,omitempty" doc:"a command as it is, never through a shell"`
+			Workdir   string            `json:"workdir,omitempty" doc:"default /workspace"`
+			Env       map[string]string `json:"env,omitempty"`
+			TimeoutMS int64             `json:"timeout_ms,omitempty" minimum:"0" maximum:"86400000"`
+		}
+	}
+	huma.Register(api, op("exec", http.MethodPost, "/v1/sessions/{id}/exec", "Run a command or script in the session's machine"), func(ctx context.Context, in *execIn) (*body[ExecAnswer], error) {
+		// The tool's own schema says what is right; the body is handed on as it came.
+		raw, err := json.Marshal(in.Body)
+		if err != nil {
+			return nil, fail(err)
+		}
+		st, err := s.Sessions.Call(ctx, domain.SessionID(in.ID), session.CallRequest{Tool: "exec", Args: raw, Actor: in.actor()})
+		if err != nil {
+			return nil, fail(err)
+		}
+		v, err := in.answer(ctx, st)
+		return ok(execAnswer(v), err)
+	})
+	type callIn struct {
+		caller
+		waitIn
+		ID   string `path:"id"`
+		Body struct {
+			Tool string          `json:"tool"`
+			Args json.RawMessage `json:"args,omitempty"`
+		}
+	}
+	huma.Register(api, op("call-tool", http.MethodPost, "/v1/sessions/{id}/calls", "Call a tool as a step of the session"), func(ctx context.Context, in *callIn) (*body[session.StepView], error) {
+		args := in.Body.Args
+		if len(args) == 0 {
+			args = json.RawMessage("{}")
+		}
+		st, err := s.Sessions.Call(ctx, domain.SessionID(in.ID), session.CallRequest{Tool: in.Body.Tool, Args: args, Actor: in.actor()})
+		if err != nil {
+			return nil, fail(err)
+		}
+		v, err := in.answer(ctx, st)
+		return ok(v, err)
+	})
+	type stepIn struct {
+		waitIn
+		ID   string `path:"id"`
+		Step string `path:"step"`
+	}
+	huma.Register(api, op("get-step", http.MethodGet, "/v1/sessions/{id}/steps/{step}", "A step now, or once it reached a state"), func(ctx context.Context, in *stepIn) (*body[session.StepView], error) {
+		st, err := s.Sessions.Step(ctx, domain.SessionID(in.ID), domain.StepID(in.Step))
+		if err != nil {
+			return nil, fail(err)
+		}
+		v, err := in.answer(ctx, st)
+		return ok(v, err)
+	})
+	huma.Register(api, op("get-exec", http.MethodGet, "/v1/sessions/{id}/steps/{step}/exec", "An exec's outcome now, or once it reached a state"), func(ctx context.Context, in *stepIn) (*body[ExecAnswer], error) {
+		st, err := s.Sessions.Step(ctx, domain.SessionID(in.ID), domain.StepID(in.Step))
+		if err != nil {
+			return nil, fail(err)
+		}
+		v, err := in.answer(ctx, st)
+		return ok(execAnswer(v), err)
+	})
+	type turnIn struct {
+		caller
+		ID   string `path:"id"`
+		Body struct {
+			Agent  string `json:"agent" enum:"playbook" doc:"which agent works"`
+			Input  string `json:"input,omitempty" maxLength:"1048576" doc:"a playbook's text"`
+			Prompt string `json:"prompt,omitempty" maxLength:"32768"`
+		}
+	}
+	type turnOut struct {
+		Turn domain.TurnID `json:"turn_id"`
+	}
+	huma.Register(api, op("start-turn", http.MethodPost, "/v1/sessions/{id}/turns", "Let an agent work; its end is the event turn.ended"), func(ctx context.Context, in *turnIn) (*body[turnOut], error) {
+		ag, err := s.Agent(in.Body.Agent, in.Body.Input)
+		if err != nil {
+			return nil, fail(err)
+		}
+		id := domain.SessionID(in.ID)
+		turn, err := s.Sessions.StartTurn(ctx, id, in.Body.Prompt, in.actor())
+		if err != nil {
+			return nil, fail(err)
+		}
+		s.Go(func(ctx context.Context) { s.work(ctx, id, turn, ag, in.Body.Prompt) })
+		return ok(turnOut{turn}, nil)
+	})
+	type sayIn struct {
+		caller
+		ID   string `path:"id"`
+		Body struct {
+			Text string `json:"text" maxLength:"32768"`
+		}
+	}
+	huma.Register(api, op("say", http.MethodPost, "/v1/sessions/{id}/messages", "Leave a message in the session"), func(ctx context.Context, in *sayIn) (*body[none], error) {
+		role, origin := "person", domain.OriginHost
+		if strings.HasPrefix(string(in.actor()), "agent") {
+			role, origin = "agent", domain.OriginAgent
+		}
+		return ok(none{}, s.Sessions.Say(ctx, domain.SessionID(in.ID), "", role, in.Body.Text, in.actor(), origin))
+	})
+}
+
+// work runs an agent's turn to its recorded end.
+func (s *server) work(ctx context.Context, id domain.SessionID, turn domain.TurnID, ag agent.Agent, prompt string) {
+	w := work{s: s, id: id, turn: turn, actor: domain.Actor("agent:" + ag.Name())}
+	result, reason := "", ""
+	if err := ag.Turn(ctx, w, prompt); err != nil {
+		if ctx.Err() != nil {
+			return // the core leaves; the next one closes the turn as interrupted
+		}
+		result, reason = "failed", err.Error()
+	}
+	_, _ = s.Sessions.EndTurn(ctx, id, turn, result, clipText(reason, 4000), w.actor)
+}
+
+// work is an agent's hold on its session.
+type work struct {
+	s     *server
+	id    domain.SessionID
+	turn  domain.TurnID
+	actor domain.Actor
+}
+
+func (w work) Call(ctx context.Context, tool string, args json.RawMessage, until domain.StepState) (session.StepView, error) {
+	st, err := w.s.Sessions.Call(ctx, w.id, session.CallRequest{Tool: tool, Args: args, Turn: w.turn, Actor: w.actor})
+	if err != nil {
+		return session.StepView{}, err
+	}
+	return st.Wait(ctx, until)
+}
+
+func (w work) Say(ctx context.Context, text string) error {
+	return w.s.Sessions.Say(ctx, w.id, w.turn, "agent", text, w.actor, domain.OriginAgent)
+}
+
+func (s *server) session(ctx context.Context, id domain.SessionID) (*body[SessionAnswer], error) {
+	v, err := s.Sessions.Get(ctx, id)
+	if err != nil {
+		return nil, fail(err)
+	}
+	p, err := s.Projects.Get(v.ProjectID)
+	if err != nil {
+		return nil, fail(err)
+	}
+	return ok(SessionAnswer{View: v, Preset: session.Preset(p, v)}, nil)
+}
+
+func clipText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,307 @@
+// Package project keeps the projects: a source on the host, its mirror, its
+// machine and what comes back out of it for review. What a project is can be
+// folded from its events.
+package project
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"glasshouse/backend/approval"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/egress"
+	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
+	"glasshouse/backend/git"
+	"glasshouse/backend/machine"
+	"glasshouse/vm"
+	"glasshouse/vm/guest"
+)
+
+// Log is what projects need of the event log.
+type Log interface {
+	Append(ctx context.Context, events ...event.New) ([]event.Envelope, error)
+	Publish(events ...event.New) error
+	Fold(ctx context.Context, f eventlog.Filter, fn func(event.Envelope) error) error
+}
+
+// Config of a Service; every edge is injected.
+type Config struct {
+	Log    Log
+	Ledger *approval.Ledger
+	Fleet  *machine.Fleet
+	// Mirror opens (or makes) the mirror of a project.
+	Mirror func(id domain.ProjectID) (*git.Mirror, error)
+	// Trash moves a project's folder out of the way.
+	Trash func(id domain.ProjectID) (string, error)
+	// DefaultKind of machines; Spec their default limits.
+	DefaultKind string
+	Spec        vm.Spec
+	// Author of commits the host makes.
+	Author func(ctx context.Context) git.Person
+}
+
+// Service holds the projects.
+type Service struct {
+	cfg     Config
+	mu      sync.Mutex
+	all     map[domain.ProjectID]*domain.Project
+	base    map[domain.ProjectID]event.ProjectImported
+	mirrors map[domain.ProjectID]*git.Mirror
+	desk    *desk
+}
+
+// New returns a service without projects; Load fills it.
+func New(cfg Config) *Service {
+	s := &Service{cfg: cfg, all: map[domain.ProjectID]*domain.Project{}, base: map[domain.ProjectID]event.ProjectImported{}, mirrors: map[domain.ProjectID]*git.Mirror{}}
+	s.desk = newDesk(s)
+	return s
+}
+
+// Load folds the log.
+func (s *Service) Load(ctx context.Context) error {
+	return s.cfg.Log.Fold(ctx, eventlog.Filter{}, func(e event.Envelope) error {
+		switch e.Type {
+		case "project.created", "project.deleted", "project.imported", "review.opened", "review.decided", "push.started", "push.ended":
+		default:
+			return nil
+		}
+		p, err := event.Decode(e)
+		if err != nil {
+			return err
+		}
+		switch p := p.(type) {
+		case *event.ProjectCreated:
+			pr := p.Project
+			s.all[e.ProjectID] = &pr
+		case *event.ProjectDeleted:
+			delete(s.all, e.ProjectID)
+		case *event.ProjectImported:
+			s.base[e.ProjectID] = *p
+		default:
+			s.desk.fold(e, p)
+		}
+		return nil
+	})
+}
+
+// CreateRequest of a project.
+type CreateRequest struct {
+	Name    string
+	Source  string // an absolute path, or empty for an empty workspace
+	Kind    string // "lima" or "local"; empty = the default
+	Spec    vm.Spec
+	Overlay []string // dirty files of the source to bring along, relative to it
+	Actor   domain.Actor
+}
+
+// Create records a project, reads its source into the mirror, makes and starts
+// its machine and puts the objects into the workspace. The source is only read.
+// When a part fails, what was made is moved to the trash and the error says why.
+func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, error) {
+	if r.Source != "" && !filepath.IsAbs(r.Source) {
+		if strings.Contains(r.Source, "://") || strings.Contains(r.Source, "@") {
+			return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/source", What: "a source is a folder on this computer", Hint: "clone the repository first and give the folder"}
+		}
+		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/source", What: fmt.Sprintf("the source %q is no absolute path", r.Source), Hint: "give the whole path of the folder"}
+	}
+	r.Name = cmp.Or(strings.TrimSpace(r.Name), filepath.Base(r.Source))
+	if r.Name == "" || r.Name == "." || len(r.Name) > 100 || !utf8.ValidString(r.Name) || strings.ContainsFunc(r.Name, unsafeRune) {
+		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: fmt.Sprintf("the name %q cannot be used", r.Name), Hint: "give 1 to 100 characters that can be printed"}
+	}
+	p := domain.Project{ID: domain.ProjectID(domain.NewID("p")), Name: r.Name, Source: r.Source, Machine: domain.NewMachineID(),
+		Kind: cmp.Or(r.Kind, s.cfg.DefaultKind), CreatedAt: time.Now().UnixMilli()}
+	if _, ok := s.cfg.Fleet.Kinds()[p.Kind]; !ok {
+		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/machine_kind", What: fmt.Sprintf("there is no machine kind %q here", p.Kind), Hint: "use lima or local"}
+	}
+	spec := r.Spec
+	spec.CPUs = cmp.Or(spec.CPUs, s.cfg.Spec.CPUs)
+	spec.MemoryMiB = cmp.Or(spec.MemoryMiB, s.cfg.Spec.MemoryMiB)
+	spec.DiskGiB = cmp.Or(spec.DiskGiB, s.cfg.Spec.DiskGiB)
+	spec.Hostname = hostname(p.Name)
+	if err := s.append(ctx, p.ID, r.Actor, &event.ProjectCreated{Project: p}); err != nil {
+		return domain.Project{}, err
+	}
+	s.mu.Lock()
+	s.all[p.ID] = &p
+	s.mu.Unlock()
+	if err := s.fill(ctx, p, spec, r); err != nil {
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if derr := s.remove(cctx, p, "host"); derr != nil {
+			err = errors.Join(err, derr)
+		}
+		return domain.Project{}, err
+	}
+	return p, nil
+}
+
+// fill reads the source in and brings the workspace up.
+func (s *Service) fill(ctx context.Context, p domain.Project, spec vm.Spec, r CreateRequest) error {
+	s.progress(p, "source", "reading the source")
+	imp, err := s.importSource(ctx, p, r)
+	if err != nil {
+		return err
+	}
+	s.progress(p, "machine", "making the machine")
+	if err := s.cfg.Fleet.Create(ctx, p, spec); err != nil {
+		return err
+	}
+	g, err := s.cfg.Fleet.Ensure(ctx, p)
+	if err != nil {
+		return err
+	}
+	s.progress(p, "workspace", "filling the workspace")
+	if err := s.importGuest(ctx, p, g, imp); err != nil {
+		return err
+	}
+	// The first checkpoint is what later ones are compared with.
+	if _, err := g.Checkpoints().Take(ctx, guest.CheckpointRequest{Full: true}); err != nil {
+		return domain.E(domain.CodeUnavailable, "the first checkpoint of the workspace could not be taken", "try again", err)
+	}
+	ev := imp.event
+	if err := s.append(ctx, p.ID, r.Actor, &ev); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.base[p.ID] = ev
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Service) progress(p domain.Project, phase, text string) {
+	_ = s.cfg.Log.Publish(event.New{Stream: event.ProjectStream(p.ID), Origin: domain.OriginHost, ProjectID: p.ID,
+		Payload: &event.MachineProgress{Machine: p.Machine, Phase: phase, Text: text}})
+}
+
+func (s *Service) append(ctx context.Context, id domain.ProjectID, actor domain.Actor, ps ...event.Payload) error {
+	var evs []event.New
+	for _, p := range ps {
+		evs = append(evs, event.New{Stream: event.ProjectStream(id), Origin: domain.OriginHost, Actor: actor, ProjectID: id, Payload: p})
+	}
+	_, err := s.cfg.Log.Append(context.WithoutCancel(ctx), evs...)
+	return err
+}
+
+// Get finds a project by id or, where it is unique, by name.
+func (s *Service) Get(id domain.ProjectID) (domain.Project, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.all[id]; p != nil {
+		return *p, nil
+	}
+	var found []domain.Project
+	for _, p := range s.all {
+		if p.Name == string(id) {
+			found = append(found, *p)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return domain.Project{}, domain.E(domain.CodeNotFound, fmt.Sprintf("there is no project %q", id), "list them with 'glasshouse project list'", nil)
+	}
+	return domain.Project{}, domain.E(domain.CodeConflict, fmt.Sprintf("%d projects are called %q", len(found), id), "give the project's id", nil)
+}
+
+// List returns the projects, oldest first.
+func (s *Service) List() []domain.Project {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []domain.Project{}
+	for _, p := range s.all {
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b domain.Project) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// Imported is what the workspace began with.
+func (s *Service) Imported(id domain.ProjectID) (event.ProjectImported, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, ok := s.base[id]
+	return b, ok
+}
+
+// Delete stops the machine and moves it and the mirror to the trash. The source
+// is never touched: Glasshouse deletes only what it made.
+func (s *Service) Delete(ctx context.Context, id domain.ProjectID, actor domain.Actor) error {
+	p, err := s.Get(id)
+	if err != nil {
+		return err
+	}
+	return s.remove(ctx, p, actor)
+}
+
+// remove records the end first, so that a rescan never revives the project.
+func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Actor) error {
+	if err := s.append(ctx, p.ID, actor, &event.ProjectDeleted{}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.all, p.ID)
+	delete(s.mirrors, p.ID)
+	s.mu.Unlock()
+	err := s.cfg.Fleet.Destroy(ctx, p)
+	if _, terr := s.cfg.Trash(p.ID); terr != nil {
+		err = errors.Join(err, terr)
+	}
+	return err
+}
+
+// AddEgressRule records a rule about a host that a person wrote.
+func (s *Service) AddEgressRule(ctx context.Context, id domain.ProjectID, t egress.Target, d domain.Decision, by domain.Actor) (approval.Grant, error) {
+	return s.cfg.Ledger.AddGrant(ctx, id, "", event.RuleAdded{Kind: "egress", Scope: "project", Host: t.Host, Port: t.Port, Decision: d,
+		Text: fmt.Sprintf("%s connections to %s, in this project", d, t)}, by)
+}
+
+func (s *Service) mirror(id domain.ProjectID) (*git.Mirror, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.mirrors[id]; m != nil {
+		return m, nil
+	}
+	m, err := s.cfg.Mirror(id)
+	if err != nil {
+		return nil, err
+	}
+	s.mirrors[id] = m
+	return m, nil
+}
+
+func unsafeRune(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError
+}
+
+// hostname makes a valid host name out of a project's name.
+func hostname(name string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(name) {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			b.WriteRune(r)
+		} else if b.Len() > 0 && !strings.HasSuffix(b.String(), "-") {
+			b.WriteByte('-')
+		}
+	}
+	h := strings.Trim(b.String(), "-")
+	if len(h) > 40 {
+		h = strings.Trim(h[:40], "-")
+	}
+	if h == "" {
+		h = "workspace"
+	}
+	return h
+}

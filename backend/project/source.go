@@ -1,0 +1,84 @@
+package project
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/git"
+	"glasshouse/vm/guest"
+)
+
+// imported is what a source gave, on its way into the guest.
+type imported struct {
+	res   git.ImportResult
+	event event.ProjectImported
+}
+
+// maxListed bounds the lists of a project.imported event.
+const maxListed = 200
+
+// importSource reads the source into the mirror, or nothing where there is none.
+func (s *Service) importSource(ctx context.Context, p domain.Project, r CreateRequest) (imported, error) {
+	m, err := s.mirror(p.ID)
+	if err != nil {
+		return imported{}, err
+	}
+	if p.Source == "" {
+		return imported{res: git.ImportResult{Branch: "main"}, event: event.ProjectImported{Branch: "main"}}, nil
+	}
+	res, err := m.ImportSource(ctx, p.Source, git.ImportOptions{Overlay: r.Overlay})
+	if err != nil {
+		return imported{}, err
+	}
+	ev := event.ProjectImported{Branch: text(res.Branch), Commit: res.Commit, Files: res.Files, IgnoredOut: res.Ignored, Overlaid: texts(res.Overlaid), MayDiffer: texts(res.MayDiffer)}
+	over := map[string]bool{}
+	for _, p := range res.Overlaid {
+		over[p] = true
+	}
+	for _, d := range res.Dirty {
+		if !over[d.Path] {
+			ev.Dirty = append(ev.Dirty, text(d.Path))
+		}
+	}
+	ev.Dirty = texts(ev.Dirty)
+	return imported{res, ev}, nil
+}
+
+// importGuest gives the guest one pack of what was imported.
+func (s *Service) importGuest(ctx context.Context, p domain.Project, g guest.Guest, imp imported) error {
+	who := s.cfg.Author(ctx)
+	req := guest.ImportRequest{Branch: imp.res.Branch, Commit: imp.res.Commit, AuthorName: who.Name, AuthorEmail: who.Email, Overlay: imp.res.Overlay}
+	var pack io.ReadCloser = io.NopCloser(bytes.NewReader(nil))
+	if imp.res.Commit != "" {
+		m, err := s.mirror(p.ID)
+		if err != nil {
+			return err
+		}
+		if pack, err = m.PackFor(ctx, imp.res.Commit); err != nil {
+			return err
+		}
+	}
+	defer pack.Close()
+	if err := g.Git().Import(ctx, req, pack); err != nil {
+		return domain.E(domain.CodeUnavailable, "the repository could not be put into the machine", "try again; the source is unchanged", err)
+	}
+	return nil
+}
+
+// text makes a name of raw bytes fit for JSON; what is no UTF-8 is shown so.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func texts(in []string) []string {
+	var out []string
+	for i, s := range in {
+		if i == maxListed {
+			break
+		}
+		out = append(out, text(s))
+	}
+	return out
+}
