@@ -3,14 +3,12 @@ package netd
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,18 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/buffer"
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
-	"gvisor.dev/gvisor/pkg/tcpip/link/ethernet"
-	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"glasshouse/vm/netd/netdtest"
 )
 
 const guestMAC = "52:55:55:01:02:03"
@@ -175,66 +162,25 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// guest is a TCP/IP stack of its own on the other end of the wire, with a
-// default route to the gateway and everything a Linux guest would try.
-type guest struct {
-	*stack.Stack
-	w *streamWire
-}
-
-func (w *world) guest() *guest {
+// guest attaches a whole guest to netd.
+func (w *world) guest() *netdtest.Guest {
 	w.t.Helper()
-	g := &guest{w: w.wireTo()}
-	mac, _ := net.ParseMAC(guestMAC)
-	ch := channel.New(512, DefaultMTU+etherLen, tcpip.LinkAddress(mac))
-	g.Stack = stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
-	})
-	if err := g.CreateNIC(1, ethernet.New(ch)); err != nil {
+	c, err := net.Dial("unix", w.cfg.Sock("qemu"))
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	addr := tcpip.AddrFrom4(netip.MustParseAddr(GuestAddr).As4())
-	if err := g.AddProtocolAddress(1, tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: tcpip.AddressWithPrefix{Address: addr, PrefixLen: SubnetPrefix}}, stack.AddressProperties{}); err != nil {
+	g, err := netdtest.Attach(c, guestMAC, GuestAddr, GatewayAddr)
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	sub := tcpip.AddressWithPrefix{Address: addr, PrefixLen: SubnetPrefix}.Subnet()
-	g.SetRouteTable([]tcpip.Route{{Destination: sub, NIC: 1}, {Destination: header.IPv4EmptySubnet, Gateway: tcpip.AddrFrom4(netip.MustParseAddr(GatewayAddr).As4()), NIC: 1}})
-	ctx, cancel := context.WithCancel(context.Background())
-	w.t.Cleanup(func() { cancel(); g.w.Close(); g.Close() })
-	go func() {
-		for {
-			p := ch.ReadContext(ctx)
-			if p == nil {
-				return
-			}
-			v := p.ToView()
-			err := g.w.writeFrames([][]byte{v.AsSlice()})
-			p.DecRef()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	go func() {
-		buf := make([]byte, maxFrame)
-		for {
-			n, err := g.w.readFrame(buf)
-			if err != nil {
-				return
-			}
-			pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(buf[:n])})
-			ch.InjectInbound(tcpip.NetworkProtocolNumber(binary.BigEndian.Uint16(buf[12:14])), pkt)
-			pkt.DecRef()
-		}
-	}()
+	w.t.Cleanup(g.Close)
 	return g
 }
 
 // listen is guestd's port in the guest.
-func (g *guest) listen(t *testing.T, serve func(net.Conn)) {
+func listen(t *testing.T, g *netdtest.Guest, serve func(net.Conn)) {
 	t.Helper()
-	l, err := gonet.ListenTCP(g.Stack, tcpip.FullAddress{NIC: 1, Port: DefaultPort}, ipv4.ProtocolNumber)
+	l, err := g.Listen(DefaultPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,5 +199,5 @@ func (g *guest) listen(t *testing.T, serve func(net.Conn)) {
 func echo(c net.Conn) {
 	defer c.Close()
 	_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
-	_ = c.(*gonet.TCPConn).CloseWrite()
+	_ = c.(duplex).CloseWrite()
 }

@@ -19,16 +19,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"gvisor.dev/gvisor/pkg/tcpip"
-	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 )
 
 func TestChannelCarriesBytesBothWays(t *testing.T) {
 	w := start(t, nil)
 	g := w.guest()
-	g.listen(t, echo)
+	listen(t, g, echo)
 	c, r, err := w.open()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.log)
@@ -65,10 +61,10 @@ func TestHalfCloseFromGuest(t *testing.T) {
 	w := start(t, nil)
 	g := w.guest()
 	heard := make(chan string, 1)
-	g.listen(t, func(c net.Conn) {
+	listen(t, g, func(c net.Conn) {
 		defer c.Close()
 		_, _ = c.Write([]byte("bye"))
-		_ = c.(*gonet.TCPConn).CloseWrite()
+		_ = c.(duplex).CloseWrite()
 		b, _ := io.ReadAll(c)
 		heard <- string(b)
 	})
@@ -98,7 +94,7 @@ func TestSlowReaderStopsTheWriter(t *testing.T) {
 	w := start(t, nil)
 	g := w.guest()
 	sent := make(chan int64, 1)
-	g.listen(t, func(c net.Conn) {
+	listen(t, g, func(c net.Conn) {
 		defer c.Close()
 		var n int64
 		b := make([]byte, 256<<10)
@@ -128,7 +124,7 @@ func TestSlowReaderStopsTheWriter(t *testing.T) {
 func TestGuestReachesNothing(t *testing.T) {
 	w := start(t, nil)
 	g := w.guest()
-	g.listen(t, echo)
+	listen(t, g, echo)
 	// A listener of the host, on all its addresses, that must hear nothing.
 	host, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
@@ -150,7 +146,7 @@ func TestGuestReachesNothing(t *testing.T) {
 				continue // the guest's own stack; and no one answers ARP for a neighbour, which takes long
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), hang)
-			c, err := gonet.DialContextTCP(ctx, g.Stack, tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4(netip.MustParseAddr(to).As4()), Port: p}, ipv4.ProtocolNumber)
+			c, err := g.DialTCP(ctx, to, p, 0)
 			cancel()
 			if err == nil {
 				c.Close()
@@ -164,17 +160,17 @@ func TestGuestReachesNothing(t *testing.T) {
 			}
 		}
 	}
-	// From guestd's own port too, which passes the other direction.
+	// From a chosen port too.
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
-	c, err := gonet.DialTCPWithBind(ctx, g.Stack, tcpip.FullAddress{NIC: 1, Port: DefaultPort + 1}, tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4(netip.MustParseAddr(GatewayAddr).As4()), Port: port}, ipv4.ProtocolNumber)
+	c, err := g.DialTCP(ctx, GatewayAddr, port, DefaultPort+1)
 	if err == nil {
 		c.Close()
 		t.Fatal("reached the gateway")
 	}
 	// UDP: sent, never answered.
 	for _, p := range []uint16{53, 67, 123, 443, 5353} {
-		u, err := gonet.DialUDP(g.Stack, nil, &tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4(netip.MustParseAddr(GatewayAddr).As4()), Port: p}, ipv4.ProtocolNumber)
+		u, err := g.DialUDP(GatewayAddr, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +369,7 @@ func FuzzFilter(f *testing.F) {
 func TestHostileWireDoesNotStopNetd(t *testing.T) {
 	w := start(t, nil)
 	g := w.guest()
-	g.listen(t, echo)
+	listen(t, g, echo)
 	// Odd frames between the good ones; each is written whole, so the stream stays in step.
 	for i := range 2000 {
 		b := make([]byte, (i*37)%1500)
@@ -384,7 +380,7 @@ func TestHostileWireDoesNotStopNetd(t *testing.T) {
 		if i%7 == 0 && len(b) > 14 {
 			copy(b, ether(etherIPv4))
 		}
-		if err := writeLocked(g.w, b); err != nil {
+		if err := g.WriteFrame(b); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -473,7 +469,7 @@ func TestDialsBeforeTheGuestIsReady(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // no card yet
 	g := w.guest()
 	time.Sleep(200 * time.Millisecond) // a card, no guestd: refused
-	g.listen(t, echo)
+	listen(t, g, echo)
 	select {
 	case r := <-got:
 		if r.err != nil {
@@ -509,12 +505,12 @@ func TestClientThatLeavesIsForgotten(t *testing.T) {
 func TestEndsWithTheMachine(t *testing.T) {
 	w := start(t, nil)
 	g := w.guest()
-	g.listen(t, echo)
+	listen(t, g, echo)
 	_, r, err := w.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.w.Close()
+	g.Close()
 	if err := w.wait(); err != nil {
 		t.Fatal(err)
 	}
