@@ -192,6 +192,7 @@ func (b *build) all(ctx context.Context) error {
 			return err
 		}
 	}
+	b.manifest.BuildMillis[PhaseDisk] = time.Since(b.started).Milliseconds()
 	return b.manifest.write(b.dir)
 }
 
