@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"glasshouse/backend/domain"
 )
@@ -174,6 +175,9 @@ func TestHostileSpellings(t *testing.T) {
 		{`alias gp='git push'`, deny},
 		// what cannot be known asks
 		{`$CMD push`, ask},
+		{`"$CMD" git push`, ask},
+		{`"$SH" -c 'git push'`, ask},
+		{`*/sudo git push`, ask},
 		{`git $SUB`, ask},
 		{`git "$SUB" origin`, ask},
 		{`${x}git push`, ask},
@@ -588,6 +592,36 @@ func TestGrantKey(t *testing.T) {
 	b, _, _ := GrantKey(Action{Tool: "push"}, []byte(`{"a":2}`))
 	if a == b {
 		t.Error("arguments do not count")
+	}
+}
+
+// Work stays bounded for what is made to be slow.
+func TestBoundedWork(t *testing.T) {
+	rules := load(t, noPush)
+	for name, script := range map[string]string{
+		"sudo -s":       strings.Repeat("sudo -s ", 400) + "git push",
+		"many commands": strings.Repeat("git log;", 20000) + "git push",
+		"stars":         "cat " + strings.Repeat("*a", 400) + "*v",
+		"substitutions": strings.Repeat("$(", 3000) + "git push" + strings.Repeat(")", 3000),
+		"long word":     "cat " + strings.Repeat("a/", 400000),
+		"eval":          strings.Repeat("eval ", 3000) + "git push",
+		"xargs":         strings.Repeat("xargs ", 3000) + "git push",
+		"many words":    "git" + strings.Repeat(" x", 200000),
+	} {
+		start := time.Now()
+		done := make(chan Decision, 1)
+		go func() {
+			done <- Decide(Action{Tool: "exec", Reach: domain.ReachMachine, Script: script, Lang: "bash"}, rules)
+		}()
+		select {
+		case d := <-done:
+			t.Logf("%s: %v", name, time.Since(start))
+			if d.Decision == domain.Allow && name != "long word" {
+				t.Errorf("%s: %+v", name, d)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: no end", name)
+		}
 	}
 }
 

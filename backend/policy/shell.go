@@ -84,6 +84,10 @@ const (
 	maxNested = 8
 	maxWords  = 5000
 	maxDirs   = 16
+	// maxScripts bounds the work: a shell text in a shell text may be read once per wrapper around it.
+	maxScripts = 64
+	maxText    = 1 << 20
+	maxWord    = 64 << 10
 )
 
 // reader collects the items of one action.
@@ -92,6 +96,7 @@ type reader struct {
 	dirs    []string
 	dirOpen bool
 	env     []string
+	scripts int
 	tainted bool // what names mean was changed: nothing is exact any more
 	depth   int
 	fed     *syntax.CallExpr // a shell whose input was read already
@@ -114,11 +119,12 @@ func (r *reader) opaque(text string) { r.add(item{kind: itemOpaque, text: text})
 
 // script reads a shell text.
 func (r *reader) script(text string) {
-	if r.depth >= maxNested {
-		r.opaque("scripts nested too deep")
+	if r.depth >= maxNested || r.scripts >= maxScripts || len(text) > maxText {
+		r.opaque("scripts that are nested too deep or too long")
 		return
 	}
 	r.depth++
+	r.scripts++
 	defer func() { r.depth-- }()
 	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
@@ -189,6 +195,11 @@ func (r *reader) command(words []word, env []string, argv bool) {
 	if len(words) > maxWords {
 		r.opaque("a command of very many words")
 		return
+	}
+	for i := range words {
+		if len(words[i].text) > maxWord || len(words[i].glob) > 1000 {
+			words[i] = word{many: words[i].many || words[i].glob != ""}
+		}
 	}
 	it := item{kind: itemCommand, env: env, text: show(words)}
 	exact := len(env) == 0 && !r.tainted
@@ -392,7 +403,21 @@ func evalText(parts []syntax.WordPart, quoted bool) word {
 }
 
 func escapeGlob(s string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `\`, `\\`, `{`, `\{`).Replace(s)
+	if !strings.ContainsAny(s, `*?\{`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		putEscaped(&b, s[i])
+	}
+	return b.String()
+}
+
+func putEscaped(b *strings.Builder, c byte) {
+	if strings.IndexByte(`*?\{`, c) >= 0 {
+		b.WriteByte('\\')
+	}
+	b.WriteByte(c)
 }
 
 // unescape removes backslashes. glob is the pattern when the text is one; ok is
@@ -403,7 +428,7 @@ func unescape(s string, quoted bool) (out, glob string, ok bool) {
 	open, isGlob := -1, false
 	put := func(c byte) {
 		b.WriteByte(c)
-		pattern.WriteString(escapeGlob(string([]byte{c})))
+		putEscaped(&pattern, c)
 	}
 	for i := 0; i < len(s); i++ {
 		c := s[i]

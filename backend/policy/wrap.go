@@ -78,7 +78,9 @@ func (r *reader) unwrap(it *item, words []word, exact bool, depth int) {
 		return
 	}
 	if !words[0].known {
-		return // matching sees an unknown name
+		// It may be a shell or a wrapper with anything behind it.
+		it.variants = append(it.variants, variant{[]word{unknownWords}, false})
+		return
 	}
 	name := words[0].text
 	if base := path.Base(name); base != name {
