@@ -122,9 +122,12 @@ func tail(root *os.Root, name string, n int64) string {
 	return printable(string(b[:m]))
 }
 
-// printable keeps line feeds and visible characters; escape sequences and the
-// like become spaces, so that a guest's text cannot steer a terminal.
+var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|[@-~])`)
+
+// printable keeps line feeds and visible characters; escape sequences go and
+// control characters become spaces, so that a guest's text cannot steer a terminal.
 func printable(s string) string {
+	s = escapes.ReplaceAllString(s, "")
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n':

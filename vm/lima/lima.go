@@ -79,6 +79,7 @@ type Manager struct {
 	opt Options
 	log *slog.Logger
 
+	hangAfter time.Duration // see the constant
 	probeMu   sync.Mutex
 	versionMu sync.Mutex
 	version   *version
@@ -115,7 +116,7 @@ func New(o Options) *Manager {
 	if o.BootTimeout == 0 {
 		o.BootTimeout = 3 * time.Minute
 	}
-	return &Manager{opt: o, log: o.Log, machines: map[string]*Machine{}}
+	return &Manager{opt: o, log: o.Log, hangAfter: hangAfter, machines: map[string]*Machine{}}
 }
 
 // Kind implements vm.Manager.

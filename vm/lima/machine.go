@@ -2,6 +2,7 @@ package lima
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,12 +117,36 @@ func (x *Machine) lastWords() string {
 		{"limactl", "limactl.log"},
 		{"network", "netd.log"},
 	} {
-		if t := tail(f.root, s.name, 1500); t != "" {
+		t := tail(f.root, s.name, 4000)
+		if strings.HasSuffix(s.name, "ha.stderr.log") {
+			t = warnings(t)
+		}
+		if t != "" {
 			lines := strings.Split(t, "\n")
 			parts = append(parts, s.what+": "+strings.Join(lines[max(0, len(lines)-6):], "\n  "))
 		}
 	}
 	return strings.Join(parts, "\n")
+}
+
+// warnings picks what went wrong out of the host agent's JSON lines.
+func warnings(log string) string {
+	var out []string
+	for _, line := range strings.Split(log, "\n") {
+		var e struct{ Level, Msg, Error string }
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue
+		}
+		switch e.Level {
+		case "warning", "error", "fatal", "panic":
+			out = append(out, strings.TrimSpace(e.Msg+" "+e.Error))
+		case "debug":
+			if strings.HasPrefix(e.Msg, "qemu[std") {
+				out = append(out, e.Msg)
+			}
+		}
+	}
+	return strings.Join(out, "\n")
 }
 
 // enter marks what is being done, for Info, and returns what undoes it.

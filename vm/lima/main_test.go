@@ -4,17 +4,30 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"glasshouse/vm/netd"
 )
 
-// The test binary plays Glasshouse's own program: Lima starts it as the wrapper
-// of QEMU, the driver starts it as the network process.
+// The test binary plays several programs: Glasshouse's own, which Lima starts as
+// QEMU's wrapper and the driver as the network process, and, under their names,
+// limactl, qemu-img and QEMU (see fake_test.go).
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		var err error
-		switch os.Args[1] {
+	var err error
+	switch filepath.Base(os.Args[0]) {
+	case "limactl":
+		err = fakeLimactl(os.Args[1:])
+	case "qemu-img":
+		err = fakeQemuImg(os.Args[1:])
+	case qemuName():
+		err = fakeQEMU(os.Args[1:])
+	default:
+		word := ""
+		if len(os.Args) > 1 {
+			word = os.Args[1]
+		}
+		switch word {
 		case "netd":
 			err = netd.Main(context.Background(), os.Args[2:])
 		case "qemu":
@@ -22,11 +35,10 @@ func TestMain(m *testing.M) {
 		default:
 			os.Exit(m.Run())
 		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }

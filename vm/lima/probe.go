@@ -170,7 +170,7 @@ func (m *Manager) probeWith(ctx context.Context, img Image, sandbox bool) (Accel
 				return a, nil
 			}
 			if b.err == nil {
-				wait := max(hangAfter-time.Since(begin), time.Second)
+				wait := max(m.hangAfter-time.Since(begin), m.hangAfter/5)
 				patience = time.After(min(wait, hangMax))
 			}
 		case <-patience:

@@ -1,6 +1,7 @@
 package lima
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -231,8 +232,8 @@ func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process) error {
 		select {
 		case <-ctx.Done():
 			cause := context.Cause(ctx)
-			if errors.Is(cause, context.DeadlineExceeded) && last != nil {
-				return fmt.Errorf("guestd did not answer within %s: %w", x.m.opt.BootTimeout, last)
+			if errors.Is(cause, context.DeadlineExceeded) {
+				return fmt.Errorf("guestd did not answer within %s: %w", x.m.opt.BootTimeout, cmp.Or(last, cause))
 			}
 			return cause
 		case <-time.After(20 * time.Millisecond):
