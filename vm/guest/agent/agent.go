@@ -25,7 +25,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"glasshouse/vm/guest"
+	"glasshouse/vm/guest/agent/chromium"
 	"glasshouse/vm/guest/agent/execs"
+	"glasshouse/vm/guest/agent/relay"
 	"glasshouse/vm/guest/proto"
 )
 
@@ -70,6 +72,8 @@ type server struct {
 	execs *execs.Manager
 	parts Parts
 	stats *meter
+
+	browsers *chromium.Launcher
 
 	mu      sync.Mutex
 	current *session
@@ -186,8 +190,16 @@ func newServer(ctx context.Context, cfg Config) (*server, error) {
 	if s.execs, err = execs.New(ctx, ecfg); err != nil {
 		return nil, err
 	}
+	s.browsers = chromium.New(browserConfig(cfg, ecfg))
 	if s.parts, err = newParts(ctx, s); err != nil {
 		return nil, err
+	}
+	if cfg.Proxy != "" {
+		r := &relay.Relay{Door: s.door, Owner: s.owner}
+		if err := r.Listen(ctx, cfg.Proxy); err != nil {
+			log.Printf("the door cannot be offered at %s: %v", cfg.Proxy, err)
+			s.cfg.Notes = append(s.cfg.Notes, "the door cannot be offered: "+err.Error())
+		}
 	}
 	return s, nil
 }
@@ -197,7 +209,13 @@ func (s *server) end() {
 	s.leaving.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.browsers.EndSession(ctx, "")
+	}()
 	s.execs.Close(ctx, 500*time.Millisecond)
+	<-done
 	syscall.Sync()
 }
 

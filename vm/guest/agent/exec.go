@@ -136,5 +136,6 @@ func (x *execService) EndSession(ctx context.Context, q *proto.EndSessionRequest
 	if err := proto.CheckID("session", q.Session); err != nil {
 		return nil, proto.Invalid(err)
 	}
+	x.s.browsers.EndSession(ctx, q.Session)
 	return &proto.EndSessionReply{}, x.s.execs.EndSession(ctx, q.Session)
 }

@@ -1,6 +1,7 @@
 package proto
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -195,4 +196,102 @@ func (x *ExecState) State() (guest.ExecState, error) {
 		g.Exit.Stdout.Tail, g.Exit.Stderr.Tail = nil, nil
 	}
 	return g, err
+}
+
+// maxMatchText bounds a matching line.
+const maxMatchText = 1000
+
+// FromInfo puts a file's description on the wire.
+func FromInfo(f guest.FileInfo) *FileInfo {
+	return &FileInfo{
+		Path: []byte(f.Path), Type: f.Type, Size: f.Size, Mode: f.Mode, ModTime: unixNano(f.ModTime), Sha256: f.Sha256, Target: []byte(f.Target),
+	}
+}
+
+// Info reads a file's description as a guest said it.
+func (x *FileInfo) Info() (guest.FileInfo, error) {
+	if err := errors.Join(CheckPath("path", x.GetPath()), CheckPath("target", x.GetTarget())); err != nil {
+		return guest.FileInfo{}, said(err)
+	}
+	f := guest.FileInfo{
+		Path: string(x.GetPath()), Size: max(x.GetSize(), 0), Mode: x.GetMode() & 0o7777, ModTime: Time(x.GetModTime()), Target: string(x.GetTarget()),
+	}
+	switch t := x.GetType(); t {
+	case "file", "dir", "link":
+		f.Type = t
+	default:
+		f.Type = "other"
+	}
+	if x.GetSha256() != "" {
+		if len(x.Sha256) != 64 || CheckHash("sha256", x.Sha256, false) != nil {
+			return f, said(errors.New("a file's sha256 is none"))
+		}
+		f.Sha256 = x.Sha256
+	}
+	return f, nil
+}
+
+func said(err error) error { return fmt.Errorf("the guest's answer is broken: %w", err) }
+
+// FromChange puts a changed path on the wire.
+func FromChange(c guest.FileChange) *FileChange {
+	return &FileChange{
+		Path: []byte(c.Path), OldPath: []byte(c.OldPath), Op: c.Op, OldMode: c.OldMode, NewMode: c.NewMode,
+		Added: int64(c.Added), Deleted: int64(c.Deleted), Binary: c.Binary,
+	}
+}
+
+// Change reads a changed path.
+func (x *FileChange) Change() (guest.FileChange, error) {
+	if err := errors.Join(CheckPath("path", x.GetPath()), CheckPath("old path", x.GetOldPath())); err != nil {
+		return guest.FileChange{}, said(err)
+	}
+	switch x.GetOp() {
+	case "add", "modify", "delete", "rename", "mode", "type":
+	default:
+		return guest.FileChange{}, said(fmt.Errorf("the kind of change %.20q is unknown", x.GetOp()))
+	}
+	const most = 1 << 31
+	return guest.FileChange{
+		Path: string(x.Path), OldPath: string(x.OldPath), Op: x.Op, OldMode: x.OldMode, NewMode: x.NewMode,
+		Added: int(min(max(x.Added, 0), most)), Deleted: int(min(max(x.Deleted, 0), most)), Binary: x.Binary,
+	}, nil
+}
+
+// FromMatch puts a matching line on the wire.
+func FromMatch(m guest.Match) *Match {
+	t := m.Text
+	if len(t) > maxMatchText {
+		t = t[:maxMatchText]
+	}
+	return &Match{Path: []byte(m.Path), Line: int32(m.Line), Text: []byte(t)}
+}
+
+// Found reads a matching line.
+func (x *Match) Found() (guest.Match, error) {
+	if err := CheckPath("path", x.GetPath()); err != nil {
+		return guest.Match{}, said(err)
+	}
+	if len(x.GetText()) > maxMatchText {
+		return guest.Match{}, said(errors.New("a matching line is too long"))
+	}
+	return guest.Match{Path: string(x.GetPath()), Line: int(max(x.GetLine(), 0)), Text: string(x.GetText())}, nil
+}
+
+// FromPathChange puts a watcher's change on the wire.
+func FromPathChange(c guest.PathChange) *PathChange {
+	return &PathChange{Path: []byte(c.Path), Op: c.Op, Size: c.Size, Mode: c.Mode}
+}
+
+// Changed reads a watcher's change.
+func (x *PathChange) Changed() (guest.PathChange, error) {
+	if err := CheckPath("path", x.GetPath()); err != nil {
+		return guest.PathChange{}, said(err)
+	}
+	switch x.GetOp() {
+	case "add", "modify", "delete":
+	default:
+		return guest.PathChange{}, said(fmt.Errorf("the kind of change %.20q is unknown", x.GetOp()))
+	}
+	return guest.PathChange{Path: string(x.Path), Op: x.Op, Size: max(x.Size, 0), Mode: x.Mode}, nil
 }

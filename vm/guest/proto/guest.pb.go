@@ -4071,6 +4071,7 @@ func (*WatchRequest) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
+// ChangeBatch may come in several messages: more says that the next one belongs to it.
 type ChangeBatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -4079,6 +4080,7 @@ type ChangeBatch struct {
 	Resync        bool                   `protobuf:"varint,4,opt,name=resync,proto3" json:"resync,omitempty"`
 	Degraded      bool                   `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	Dropped       int64                  `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	More          bool                   `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4153,6 +4155,13 @@ func (x *ChangeBatch) GetDropped() int64 {
 		return x.Dropped
 	}
 	return 0
+}
+
+func (x *ChangeBatch) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type PathChange struct {
@@ -4661,14 +4670,15 @@ const file_guest_proto_rawDesc = "" +
 	"\n" +
 	"no_sandbox\x18\x02 \x01(\bR\tnoSandbox\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\"\x0e\n" +
-	"\fWatchRequest\"\xbe\x01\n" +
+	"\fWatchRequest\"\xd2\x01\n" +
 	"\vChangeBatch\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x129\n" +
 	"\achanges\x18\x03 \x03(\v2\x1f.glasshouse.guest.v1.PathChangeR\achanges\x12\x16\n" +
 	"\x06resync\x18\x04 \x01(\bR\x06resync\x12\x1a\n" +
 	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12\x18\n" +
-	"\adropped\x18\x06 \x01(\x03R\adropped\"X\n" +
+	"\adropped\x18\x06 \x01(\x03R\adropped\x12\x12\n" +
+	"\x04more\x18\a \x01(\bR\x04more\"X\n" +
 	"\n" +
 	"PathChange\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x0e\n" +

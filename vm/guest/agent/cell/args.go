@@ -15,17 +15,28 @@ type Config struct {
 	Workspace string
 	Home      string
 	Self      string // guestd's binary, as seen inside
-	Extra     []string
 }
 
-// Args is the command line of a cell, without bwrap's own name. Everything that
+// Args is the command line of a cell that waits for commands, without bwrap's
+// own name.
+func Args(c Config) []string {
+	return append(layout(c, true), "--", c.Self, "cell")
+}
+
+// CommandArgs is the command line of a cell around one command, which ends with
+// whoever started it.
+func CommandArgs(c Config, argv []string) []string {
+	return append(append(layout(c, false), "--die-with-parent", "--"), argv...)
+}
+
+// layout is what a cell holds. Everything that
 // is not named here does not exist inside; /run and /var hold nothing of the
 // outer sandbox's but the package database and font caches. The user namespace
 // may be nested further, because Chromium's own sandbox needs that.
-func Args(c Config) []string {
+func layout(c Config, first bool) []string {
 	a := []string{
 		"--unshare-user", "--uid", strconv.Itoa(c.UID), "--gid", strconv.Itoa(c.GID),
-		"--unshare-pid", "--unshare-ipc", "--as-pid-1", "--cap-drop", "ALL",
+		"--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL",
 		"--ro-bind", "/usr", "/usr",
 	}
 	for _, d := range []string{"bin", "sbin", "lib", "lib32", "lib64"} {
@@ -49,6 +60,8 @@ func Args(c Config) []string {
 		"--bind", c.Workspace, c.Workspace,
 		"--chdir", "/",
 	)
-	a = append(a, c.Extra...)
-	return append(a, "--", c.Self, "cell")
+	if first {
+		a = append(a, "--as-pid-1")
+	}
+	return a
 }
