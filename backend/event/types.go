@@ -343,12 +343,16 @@ type (
 		Base      string          `json:"base"`
 		Candidate string          `json:"candidate"`
 		Files     int             `json:"files"`
-		Hunks     int             `json:"hunks"`
+		Units     int             `json:"units"`            // decisions to make
+		Remote    string          `json:"remote,omitempty"` // where it is meant to go; credentials cut out
+		Ref       string          `json:"ref,omitempty"`
+		Expected  string          `json:"expected,omitempty"` // what the ref held then; empty: it did not exist
 	}
 	ReviewDecided struct {
 		Review   domain.ReviewID `json:"review_id"`
-		File     string          `json:"file"`
-		Hunk     string          `json:"hunk,omitempty"` // empty: the whole file
+		File     string          `json:"file"`           // the file's id in the review; empty: everything
+		Path     string          `json:"path,omitempty"` // for people
+		Unit     string          `json:"unit,omitempty"` // a hunk, "file", "mode", …; empty: all of the file
 		Decision string          `json:"decision"`       // "accept", "reject", "undecided"
 	}
 	PushStarted struct {
