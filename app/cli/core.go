@@ -52,34 +52,41 @@ func (e *env) quitCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "quit", Short: "Power off all machines and end the core", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			paths, err := config.Default()
-			if err != nil {
-				return err
+			said, err := quit(cmd.Context(), now)
+			if err == nil {
+				fmt.Fprintln(e.out, said)
 			}
-			c := socketClient(paths)
-			if !c.running(cmd.Context()) {
-				fmt.Fprintln(e.out, "nothing runs")
-				return nil
-			}
-			if err := c.post(cmd.Context(), "/v1/quit", nil, map[string]bool{"now": now}, nil); err != nil {
-				return err
-			}
-			for range 600 {
-				if !c.running(cmd.Context()) {
-					fmt.Fprintln(e.out, "all machines are off; the core has ended")
-					return nil
-				}
-				select {
-				case <-cmd.Context().Done():
-					return context.Cause(cmd.Context())
-				case <-time.After(50 * time.Millisecond):
-				}
-			}
-			return fmt.Errorf("the core still answers 30 seconds after it agreed to end; see its log in %s", paths.Logs())
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "cancel what is running")
 	return cmd
+}
+
+// quit ends the core, if one runs, and waits for its end.
+func quit(ctx context.Context, now bool) (string, error) {
+	paths, err := config.Default()
+	if err != nil {
+		return "", err
+	}
+	c := socketClient(paths)
+	if !c.running(ctx) {
+		return "nothing runs", nil
+	}
+	if err := c.post(ctx, "/v1/quit", nil, map[string]bool{"now": now}, nil); err != nil {
+		return "", err
+	}
+	for range 600 {
+		if !c.running(ctx) {
+			return "all machines are off; the core has ended", nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return "", fmt.Errorf("the core still answers 30 seconds after it agreed to end; see its log in %s", paths.Logs())
 }
 
 func (e *env) doctorCmd() *cobra.Command {

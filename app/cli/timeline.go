@@ -197,9 +197,9 @@ func (t *timeline) show(ev event.Envelope) {
 	case *event.MachineState:
 		fmt.Fprintf(t.w, "    machine %s is %s %s\n", p.Machine, p.State, one(p.Problem))
 	case *event.ReviewOpened:
-		fmt.Fprintf(t.w, "    review %s: %d files, %d hunks\n", p.Review, p.Files, p.Hunks)
+		fmt.Fprintf(t.w, "    review %s: %d files, %d decisions to make\n", p.Review, p.Files, p.Units)
 	case *event.ReviewDecided:
-		fmt.Fprintf(t.w, "    review: %s %s %s\n", p.Decision, one(p.File), p.Hunk)
+		fmt.Fprintf(t.w, "    review: %s %s %s\n", p.Decision, one(p.Path), p.Unit)
 	case *event.PushStarted:
 		fmt.Fprintf(t.w, "    push %s → %s %s\n", p.Commit, one(p.Remote), one(p.Ref))
 	case *event.PushEnded:

@@ -37,6 +37,9 @@ type Cmd struct {
 	// being files, so that it outlives the core. It has no deadline; its owner
 	// keeps the pid and ends it.
 	Detach bool
+	// OwnNetwork starts the process in a network namespace of its own (and, for
+	// an ordinary user, in a user namespace in which it may configure that). Linux only.
+	OwnNetwork bool
 }
 
 // User is who a process runs as.
@@ -159,6 +162,11 @@ func (r *Runner) Start(ctx context.Context, c Cmd) (*Process, error) {
 	}
 	if c.User != nil {
 		attr.Credential = &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups}
+	}
+	if c.OwnNetwork {
+		if err := ownNetwork(attr); err != nil {
+			return nil, err
+		}
 	}
 	cmd.SysProcAttr = attr
 	rec := &Record{Role: c.Role, Argv: append([]string{path}, c.Args...), Dir: c.Dir, Start: time.Now(), Code: -1}

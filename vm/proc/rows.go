@@ -31,6 +31,7 @@ var Rows = []Row{
 	{"git-remote", []string{"git"}, 2 * time.Minute, "asks a remote for its refs", "install git"},
 	{"git-config", []string{"git"}, 10 * time.Second, "reads the user's global git settings, outside any repository", "install git"},
 	{"go-build", []string{"go"}, 20 * time.Minute, "builds limactl and guestd from source during development", "install Go"},
+	{"demo", []string{"self", "git"}, 60 * time.Minute, "the demo: itself in a network of its own, and git for its sample and its checks", "install git"},
 	{"open", []string{"xdg-open", "open"}, 10 * time.Second, "opens a page or folder the person asked for", ""},
 	{"useradd", []string{"useradd"}, 30 * time.Second, "creates the service user when the core runs as root", "install passwd"},
 }
