@@ -255,14 +255,15 @@ func (b *chrome) result(d *doc, v jsonv2.Value, err error, out any) error {
 	return nil
 }
 
-// owner is the element that holds a frame, as an object of the holding document.
-func (b *chrome) owner(ctx context.Context, f *frame, holder *doc) (runtime.RemoteObjectID, error) {
+// owner is the element that holds a frame, as an object of the holding document;
+// it stays valid until its group is released.
+func (b *chrome) owner(ctx context.Context, f *frame, holder *doc, group string) (runtime.RemoteObjectID, error) {
 	o, err := cdp.Call(ctx, holder.s, dom.GetFrameOwner, dom.GetFrameOwnerParams{FrameID: cdp.FrameID(f.id)})
 	if err != nil {
 		return "", docErr(err)
 	}
 	r, err := cdp.Call(ctx, holder.s, dom.ResolveNode, dom.ResolveNodeParams{
-		BackendNodeID: o.BackendNodeID, ExecutionContextID: holder.ctx, ObjectGroup: world,
+		BackendNodeID: o.BackendNodeID, ExecutionContextID: holder.ctx, ObjectGroup: group,
 	})
 	if err != nil {
 		return "", docErr(err)

@@ -92,6 +92,9 @@ func (e *navError) Error() string { return e.why }
 
 // navigate loads an address in a tab and waits for its load event, at most max.
 func (b *chrome) navigate(ctx context.Context, t *tab, address string, max time.Duration) error {
+	if err := b.awake(ctx, t); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	t.leave = true // the tab is ours to navigate; a page cannot hold it with a dialog
 	b.mu.Unlock()

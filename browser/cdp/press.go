@@ -42,6 +42,19 @@ type pressed struct {
 	mark   mark
 }
 
+// Remote objects of a look and of a press live apart: each is released by its own.
+const (
+	groupLook  = "glasshouse-look"
+	groupPress = "glasshouse-press"
+)
+
+// release lets go of the frame elements that a press held.
+func (b *chrome) release(s *spot) {
+	for _, h := range s.holds {
+		h.doc.s.post("Runtime.releaseObjectGroup", map[string]string{"objectGroup": groupPress})
+	}
+}
+
 // resolve checks that a ref still names what it named when it was shown.
 func (b *chrome) resolve(ctx context.Context, name string) (*spot, error) {
 	r := b.refs[name]
@@ -85,7 +98,7 @@ func (b *chrome) resolve(ctx context.Context, name string) (*spot, error) {
 		if err != nil {
 			return nil, err
 		}
-		el, err := b.owner(ctx, up[i-1], d)
+		el, err := b.owner(ctx, up[i-1], d, groupPress)
 		if err != nil {
 			return nil, err
 		}
@@ -128,6 +141,7 @@ func (b *chrome) press(ctx context.Context, name string, typing bool) (*pressed,
 			return nil, err
 		}
 		p, reason, err := b.attempt(ctx, s, typing, turn, time.Until(end))
+		b.release(s)
 		switch {
 		case errors.Is(err, errDocGone):
 			why = "its document was replaced"

@@ -166,7 +166,7 @@ func (b *chrome) walk(ctx context.Context, v *view, f *frame, all bool, clip *bo
 func (b *chrome) holders(ctx context.Context, f *frame, d *doc) map[int]*frame {
 	out := map[int]*frame{}
 	for _, k := range f.kids {
-		el, err := b.owner(ctx, k, d)
+		el, err := b.owner(ctx, k, d, groupLook)
 		if err != nil {
 			continue
 		}
@@ -176,7 +176,7 @@ func (b *chrome) holders(ctx context.Context, f *frame, d *doc) map[int]*frame {
 		}
 	}
 	if len(out) > 0 {
-		d.s.post("Runtime.releaseObjectGroup", map[string]string{"objectGroup": world})
+		d.s.post("Runtime.releaseObjectGroup", map[string]string{"objectGroup": groupLook})
 	}
 	return out
 }
@@ -284,7 +284,7 @@ func (l line) row(ref string) string {
 	switch l.K {
 	case "t":
 		s.WriteString("text ")
-		s.WriteString(quote(l.N, 300))
+		s.WriteString(quote(l.N, 1000))
 		return s.String()
 	case "f":
 		s.WriteString("iframe")

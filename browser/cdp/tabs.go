@@ -30,6 +30,7 @@ type tab struct {
 	loading    bool
 	failedURL  string // set while an error page is shown
 
+	running               bool // resumed after its set-up
 	crashed, closed, hung bool
 	crashes               []time.Time
 
@@ -67,9 +68,8 @@ func (b *chrome) byTarget(id string) *tab {
 // set-up and the resume are written without waiting.
 func (b *chrome) attached(parent *sess, id string, info *target.Info) {
 	s := &sess{m: b.m, id: id, target: string(info.TargetID), kind: info.Type}
-	resume := func() { s.post("Runtime.runIfWaitingForDebugger", nil) }
 	refuse := func() {
-		resume()
+		s.post("Runtime.runIfWaitingForDebugger", nil)
 		b.m.post("", target.CommandDetachFromTarget, target.DetachFromTargetParams{SessionID: target.SessionID(id)})
 	}
 	b.mu.Lock()
@@ -131,7 +131,26 @@ func (b *chrome) attached(parent *sess, id string, info *target.Info) {
 		// A tab that was there before us has a document already.
 		_, _ = b.m.send(s.id, "Page.getFrameTree", nil, func(r reply) { b.firstDocument(s.tab, r) })
 	}
-	resume()
+	_, _ = b.m.send(s.id, "Runtime.runIfWaitingForDebugger", nil, func(reply) {
+		b.mu.Lock()
+		if s.kind == "page" {
+			s.tab.running = true
+		}
+		b.signal()
+		b.mu.Unlock()
+	})
+}
+
+// awake waits until a tab's first document runs. Chromium's renderer dies of a
+// navigation that comes earlier (seen with 156: signal 11 in one start of twelve).
+func (b *chrome) awake(ctx context.Context, t *tab) error {
+	if !b.until(ctx, b.opt.CallTimeout, func() bool { return t.crashed || t.closed || (t.running && t.loader != "") }) {
+		if err := b.m.failed(); err != nil {
+			return err
+		}
+		return fmt.Errorf("waiting for a new tab: %w", errSilent)
+	}
+	return nil
 }
 
 // detached forgets a session. b.mu is not held.
@@ -232,9 +251,12 @@ func (b *chrome) newTab(ctx context.Context, old *tab) (*tab, error) {
 	var t *tab
 	if !b.until(ctx, b.opt.CallTimeout, func() bool {
 		t = b.byTarget(string(res.TargetID))
-		return t != nil && t.loader != ""
+		return t != nil
 	}) {
 		return nil, fmt.Errorf("opening a tab: %w", errSilent)
+	}
+	if err := b.awake(ctx, t); err != nil {
+		return nil, err
 	}
 	b.mu.Lock()
 	if old != nil {

@@ -103,7 +103,8 @@ export function contentText(el: Element, depth = 0): string {
     if (out.length > enough) break;
     if (k instanceof Text) out += k.data;
     else if (k instanceof Element && depth < 40) {
-      if (!rendered(k) || hiddenFromAll(k)) continue;
+      const display = getComputedStyle(k).display;
+      if ((display !== "contents" && !rendered(k)) || hiddenFromAll(k)) continue;
       if (k.localName === "style" || k.localName === "script" || k.localName === "noscript") continue;
       const label = k.getAttribute("aria-label");
       const part = label?.trim() ? label
@@ -113,7 +114,7 @@ export function contentText(el: Element, depth = 0): string {
         : k instanceof HTMLInputElement || k instanceof HTMLTextAreaElement || k instanceof HTMLSelectElement ? ""
         : contentText(k, depth + 1);
       if (!part) continue;
-      out += getComputedStyle(k).display.startsWith("inline") ? part : ` ${part} `;
+      out += display.startsWith("inline") || display === "contents" ? part : ` ${part} `;
     }
   }
   return out;

@@ -58,7 +58,7 @@ export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk 
   let textSeen = false;
   const flush = () => {
     if (text) {
-      const t = clean(text, 300);
+      const t = clean(text, 1000);
       if (t) put({ k: "t", d: 0, n: t, ...(textSeen ? {} : { x: 1 as const }) });
     }
     text = "";
@@ -74,7 +74,7 @@ export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk 
       range.selectNodeContents(n);
       const r = range.getBoundingClientRect();
       if (r.width === 0 || r.height === 0) return;
-      if (text.length < 600) text += n.data;
+      if (text.length < 4000) text += n.data;
       if (seen(r, clip)) textSeen = true;
       return;
     }
@@ -113,8 +113,8 @@ export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk 
     } else if (isShown && role === "heading") {
       flush();
       const name = nameOf(n, role);
+      if (name) hush = true;
       if (name) put({ k: "h", d: 0, r: "heading", n: name, s: ["level=" + levelOf(n)], ...(inView ? {} : { x: 1 as const }) });
-      hush = true;
     } else if (isShown && role === "img" && area && !hush) {
       flush();
       const name = nameOf(n, role);
