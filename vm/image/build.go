@@ -95,9 +95,14 @@ func (r Recipe) Build(ctx context.Context, opts Options, progress func(Progress)
 	defer os.RemoveAll(dir)
 	b := &build{recipe: r, opts: opts, dir: dir, progress: progress, started: time.Now()}
 	b.manifest = Manifest{Format: manifestFormat, Hash: hash, Suite: r.pins.Suite, Arch: r.pins.Arch, BuildMillis: map[Phase]int64{}}
-	if b.tempDir = opts.TempDir; b.tempDir == "" {
-		if b.tempDir = os.Getenv("TMPDIR"); b.tempDir == "" {
-			b.tempDir = "/var/tmp"
+	removeTemp, err := b.makeTemp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer removeTemp()
+	for dir, need := range map[string]int64{opts.CacheDir: cacheRoom, b.tempDir: tempRoom} {
+		if free, ok := freeSpace(dir); ok && free < need {
+			return nil, fmt.Errorf("%w: %s has %d MB free and the build takes %d MB there", ErrNoSpace, dir, free>>20, need>>20)
 		}
 	}
 	if err := b.all(ctx); err != nil {
@@ -120,6 +125,42 @@ func (r Recipe) Build(ctx context.Context, opts Options, progress func(Progress)
 	}
 	b.report(PhaseDone, 1, 1, final)
 	return OpenDir(final, opts.Guestd)
+}
+
+// Room a build takes while it runs, in bytes: tree, raw disk and qcow2 in the cache, the root file system in TempDir.
+var (
+	cacheRoom int64 = 4 << 30
+	tempRoom  int64 = 2 << 30
+)
+
+// makeTemp makes the folder in which mmdebstrap works and returns what removes it. mmdebstrap cleans up after itself
+// unless it is killed; then the files may belong to users of its namespace, and only such a namespace can remove them.
+func (b *build) makeTemp(ctx context.Context) (func(), error) {
+	parent := b.opts.TempDir
+	if parent == "" {
+		if parent = os.Getenv("TMPDIR"); parent == "" {
+			parent = "/var/tmp"
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	prefix := "glasshouse-image-" + b.manifest.Hash[:16] + "-"
+	remove := func(dir string) {
+		if os.RemoveAll(dir) != nil && os.Geteuid() != 0 {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			b.runTool(ctx, "unshare", "--map-root-user", "--map-auto", "rm", "-rf", dir)
+		}
+	}
+	stale, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
+	for _, dir := range stale {
+		remove(dir)
+	}
+	dir, err := os.MkdirTemp(parent, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the root file system: %w", err)
+	}
+	b.tempDir = dir
+	return func() { remove(dir) }, os.Chmod(dir, 0o755)
 }
 
 func removeLeftovers(cache, prefix string) {

@@ -208,8 +208,8 @@ func TestStoppedBuildLeavesNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			spoil(h, cancel)
-			cache := t.TempDir()
-			_, err := r.Build(ctx, Options{CacheDir: cache, Run: h.run, DiskSize: 64 << 20}, nil)
+			cache, temp := t.TempDir(), t.TempDir()
+			_, err := r.Build(ctx, Options{CacheDir: cache, Run: h.run, DiskSize: 64 << 20, TempDir: temp}, nil)
 			if err == nil {
 				t.Fatal("the build succeeded")
 			}
@@ -218,6 +218,9 @@ func TestStoppedBuildLeavesNothing(t *testing.T) {
 			}
 			if name == "cancelled" && !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
+			}
+			if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+				t.Errorf("left behind in the temporary folder: %v, %v", left, err)
 			}
 			entries, err := os.ReadDir(cache)
 			must(t, err)
@@ -266,6 +269,23 @@ func TestDamagedImageIsBuiltAgain(t *testing.T) {
 				t.Errorf("the stale build is still there: %v", err)
 			}
 		})
+	}
+}
+
+func TestFullDiskIsToldBefore(t *testing.T) {
+	h, r := newFakeHost(t)
+	temp := t.TempDir()
+	for _, room := range []*int64{&cacheRoom, &tempRoom} {
+		was := *room
+		*room = 1 << 60
+		_, err := r.Build(context.Background(), Options{CacheDir: t.TempDir(), Run: h.run, TempDir: temp}, nil)
+		*room = was
+		if !errors.Is(err, ErrNoSpace) || h.bootstraps.Load() != 0 {
+			t.Errorf("error %v after %d bootstraps", err, h.bootstraps.Load())
+		}
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

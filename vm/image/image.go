@@ -45,6 +45,9 @@ var ErrNotBuilt = errors.New("the guest image is not built yet; build it with: g
 // ErrTools: programs that the build needs are missing. The wrapping error lists them with the packages that hold them.
 var ErrTools = errors.New("programs needed to build the guest image are missing")
 
+// ErrNoSpace: a disk has too little room for the build. The wrapping error names it.
+var ErrNoSpace = errors.New("too little disk space to build the guest image")
+
 // RunOptions say how a program is started. Env is added to the environment of the host. Nil writers discard.
 type RunOptions struct {
 	Dir    string

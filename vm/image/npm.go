@@ -174,5 +174,10 @@ func (b *build) ownFiles(t *tree) error {
 		}
 		b.manifest.SeededGuestd = sum
 	}
+	for _, name := range []string{"poweroff", "halt", "shutdown"} {
+		if err := t.symlink("/usr/lib/glasshouse/power-off", "usr/sbin/"+name); err != nil {
+			return err
+		}
+	}
 	return t.symlink(GuestdPath, "usr/sbin/init")
 }
