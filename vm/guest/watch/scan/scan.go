@@ -184,6 +184,25 @@ func (t *Tree) Lstat(rel string) (Stat, error) {
 	return fromSys(&st), nil
 }
 
+// StatIn looks at the files names of the folder rel; names that end in a slash are skipped.
+func (t *Tree) StatIn(rel string, names []string, each func(name string, st Stat, err error)) {
+	dir, failed := t.OpenDir(rel)
+	if failed == nil {
+		defer unix.Close(dir)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "/") {
+			continue
+		}
+		var st unix.Stat_t
+		err := failed
+		if err == nil {
+			err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		each(name, fromSys(&st), err)
+	}
+}
+
 // OpenFile opens a regular file for reading. It never blocks and never follows
 // a link; ErrNotFile for anything else.
 func (t *Tree) OpenFile(rel string) (*os.File, Stat, error) {
