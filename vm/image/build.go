@@ -153,14 +153,23 @@ func (b *build) makeTemp(ctx context.Context) (func(), error) {
 	}
 	stale, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	for _, dir := range stale {
-		remove(dir)
+		// Held ones belong to a build for another cache.
+		if release, ok := holdDir(dir); ok {
+			remove(dir)
+			release()
+		}
 	}
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the root file system: %w", err)
 	}
 	b.tempDir = dir
-	return func() { remove(dir) }, os.Chmod(dir, 0o755)
+	release, ok := holdDir(dir)
+	if !ok {
+		remove(dir)
+		return nil, fmt.Errorf("lock the temporary folder %s: another process holds it", dir)
+	}
+	return func() { remove(dir); release() }, os.Chmod(dir, 0o755)
 }
 
 func removeLeftovers(cache, prefix string) {

@@ -191,6 +191,37 @@ func TestTwoBuildersBuildOnce(t *testing.T) {
 	}
 }
 
+// TestTwoCachesOneTemp: builds for two caches are held apart by no common lock and must not take each other's
+// temporary folder for a killed build's remains, which they do remove.
+func TestTwoCachesOneTemp(t *testing.T) {
+	slow, r := newFakeHost(t)
+	slow.hold, slow.reached = make(chan struct{}), make(chan struct{})
+	hash, err := r.Hash()
+	must(t, err)
+	temp := t.TempDir()
+	stale := filepath.Join(temp, "glasshouse-image-"+hash[:16]+"-1")
+	must(t, os.MkdirAll(filepath.Join(stale, "mmdebstrap.x"), 0o755))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Build(context.Background(), Options{CacheDir: t.TempDir(), Run: slow.run, DiskSize: 64 << 20, TempDir: temp}, nil)
+		ended <- err
+	}()
+	select {
+	case <-slow.reached:
+	case err := <-ended:
+		t.Fatalf("the slow build ended early: %v", err)
+	}
+	quick := &fakeHost{root: slow.root, tgz: slow.tgz}
+	_, err = r.Build(context.Background(), Options{CacheDir: t.TempDir(), Run: quick.run, DiskSize: 64 << 20, TempDir: temp}, nil)
+	close(slow.hold)
+	if err := errors.Join(err, <-ended); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestStoppedBuildLeavesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(h *fakeHost, cancel context.CancelFunc){
 		"cancelled": func(h *fakeHost, cancel context.CancelFunc) {

@@ -149,6 +149,10 @@ func (h *fakeHost) run(ctx context.Context, name string, args []string, o RunOpt
 		h.bootstraps.Add(1)
 		h.argv.Store(args)
 		fmt.Fprintln(o.Stderr, "I: downloading packages with apt...")
+		work := filepath.Join(tempOf(o.Env), "mmdebstrap.work")
+		if err := os.WriteFile(work, nil, 0o600); err != nil {
+			return err
+		}
 		half := len(h.root) / 2
 		if _, err := o.Stdout.Write(h.root[:half]); err != nil {
 			return err
@@ -165,10 +169,22 @@ func (h *fakeHost) run(ctx context.Context, name string, args []string, o RunOpt
 			fmt.Fprintln(o.Stderr, "E: no such mirror")
 			return h.fail
 		}
+		if _, err := os.Stat(work); err != nil {
+			return fmt.Errorf("somebody took the temporary folder away: %w", err)
+		}
 		_, err := o.Stdout.Write(h.root[half:])
 		return err
 	}
 	return hostRun(ctx, name, args, o)
+}
+
+func tempOf(env []string) string {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "TMPDIR="); ok {
+			return v
+		}
+	}
+	return ""
 }
 
 // testELF is the smallest kernel the checks accept, or one without the PVH note.

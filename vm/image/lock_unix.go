@@ -40,3 +40,16 @@ func lockFile(ctx context.Context, name string, waiting func()) (func(), error) 
 		}
 	}
 }
+
+// holdDir locks a folder for as long as this process lives or until release; false means that another holds it.
+func holdDir(dir string) (release func(), ok bool) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, false
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, false
+	}
+	return func() { f.Close() }, true
+}
