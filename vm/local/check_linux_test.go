@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"glasshouse/vm/proc"
+	"glasshouse/vm/vmtest"
 )
 
 func TestAdvice(t *testing.T) {
@@ -33,7 +34,7 @@ func TestAdvice(t *testing.T) {
 // What a host without usable namespaces answers is passed on with advice. A
 // program named bwrap that fails as bubblewrap does there plays that host.
 func TestCheckExplains(t *testing.T) {
-	dir := tempDir(t)
+	dir := vmtest.TempDir(t)
 	m := New(Options{Root: filepath.Join(dir, "m"), Runner: &proc.Runner{}, User: testUser()})
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for pattern, want := range map[string]string{"*": "a sandbox cannot be made", `*" bwrap "*`: "not a cell inside it"} {

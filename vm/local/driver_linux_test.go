@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"glasshouse/vm"
+	"glasshouse/vm/vmtest"
 )
 
 func TestLife(t *testing.T) {
@@ -300,7 +301,7 @@ func TestPathsOfAnyKind(t *testing.T) {
 func TestSocketReplaced(t *testing.T) {
 	f := newFixture(t, "a")
 	mc := f.started("m1")
-	outside := filepath.Join(tempDir(t), "host.sock")
+	outside := filepath.Join(vmtest.TempDir(t), "host.sock")
 	l, err := net.Listen("unix", outside)
 	must(t, err)
 	defer l.Close()

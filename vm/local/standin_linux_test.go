@@ -19,6 +19,7 @@ import (
 
 	"glasshouse/vm"
 	"glasshouse/vm/proc"
+	"glasshouse/vm/vmtest"
 )
 
 // The test binary plays guestd in the tests of the driver alone: started as
@@ -29,7 +30,9 @@ func TestMain(m *testing.M) {
 		standIn(os.Args[2:])
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	vmtest.RemoveGuestd()
+	os.Exit(code)
 }
 
 type ask struct {
@@ -106,23 +109,7 @@ func testUser() *proc.User {
 
 func testImage(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("GLASSHOUSE_TEST_IMAGE")
-	if dir == "" {
-		t.Skip("SKIPPED: GLASSHOUSE_TEST_IMAGE is not set to the folder of a built guest image (the one with rootfs in it)")
-	}
-	return filepath.Join(dir, "rootfs")
-}
-
-// tempDir is a folder that another user may pass through.
-func tempDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for p := dir; p != os.TempDir() && p != "/"; p = filepath.Dir(p) {
-		if err := os.Chmod(p, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return filepath.Join(vmtest.Image(t), "rootfs")
 }
 
 type fixture struct {
@@ -138,7 +125,7 @@ type fixture struct {
 func newFixture(t *testing.T, sub string) *fixture {
 	t.Helper()
 	rootfs := testImage(t)
-	base := tempDir(t)
+	base := vmtest.TempDir(t)
 	f := &fixture{t: t, root: filepath.Join(base, sub, "m"), trash: filepath.Join(base, sub, "trash"), guestd: filepath.Join(base, "guestd"), run: &proc.Runner{}}
 	copySelf(t, f.guestd)
 	f.m = f.manager(rootfs)
