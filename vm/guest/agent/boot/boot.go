@@ -24,6 +24,7 @@ import (
 
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/agent"
+	"glasshouse/vm/guest/agent/spawn"
 )
 
 const (
@@ -52,7 +53,7 @@ func Main(args []string) error {
 	cfg := agent.Config{State: *state, Workspace: guest.Workspace, Home: guest.Home, Proxy: guest.ProxyAddr}
 	sigs := make(chan os.Signal, 16)
 	signal.Notify(sigs, syscall.SIGTERM, syscall.SIGINT, syscall.SIGPWR, syscall.SIGUSR2, syscall.SIGCHLD)
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	spawn.Deaf(syscall.SIGHUP)
 	switch {
 	case *sandbox || *direct:
 		cfg.Kind, cfg.BootID = agent.KindSandbox, randomID()

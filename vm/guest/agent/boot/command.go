@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/agent"
 	"glasshouse/vm/guest/agent/cell"
@@ -30,6 +32,12 @@ func Command(argv []string) (int, error) {
 	if len(args) == 0 {
 		return 2, errors.New(usage)
 	}
+	// Whoever started us may have left files open; no command is to have them.
+	from := uint(3)
+	if args[0] == "serve" || args[0] == "shim" || args[0] == "cell" {
+		from = 4 // 3 is meant for them, and they mark it themselves
+	}
+	unix.CloseRange(from, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC)
 	one := func(f func(string) error) (int, error) {
 		if len(args) != 2 {
 			return 2, fmt.Errorf("%s is started by guestd itself", args[0])

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -44,7 +43,7 @@ type startedMsg struct {
 // when its shim goes.
 func Inner() error {
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	spawn.Deaf(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	c, err := frame.FromFD(3)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -55,7 +54,7 @@ func Main(config string) error {
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		return fmt.Errorf("shim config: %w", err)
 	}
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
+	spawn.Deaf(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
 	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	first, err := frame.FromFD(3)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -266,4 +267,15 @@ func explain(err error, path, dir string) error {
 		return fmt.Errorf("%q is neither a program for this machine nor a script with #!", path)
 	}
 	return fmt.Errorf("%q cannot be started: %w", path, err)
+}
+
+// Deaf makes this process take no notice of signals. They are caught rather
+// than ignored: what is ignored stays so in every command started from here.
+func Deaf(sigs ...os.Signal) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, sigs...)
+	go func() {
+		for range ch {
+		}
+	}()
 }
