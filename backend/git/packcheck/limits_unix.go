@@ -16,7 +16,7 @@ func confine(l Limits) error {
 		// Private writable memory: what the Go heap and its stacks take. The address
 		// space itself is not bounded, as the runtime reserves it without using it.
 		{unix.RLIMIT_DATA, l.MemoryBytes},
-		{unix.RLIMIT_FSIZE, l.Bytes + l.Bytes/8 + 64<<20},
+		{unix.RLIMIT_FSIZE, l.PackBytes + l.PackBytes/8 + 64<<20},
 		{unix.RLIMIT_CPU, l.CPUSeconds},
 		{unix.RLIMIT_CORE, 0},
 		{unix.RLIMIT_NOFILE, 4096},

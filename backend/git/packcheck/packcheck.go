@@ -22,7 +22,7 @@ import (
 
 // Limits of one pack. Zero fields take the values of Guest.
 type Limits struct {
-	Bytes   int64 `json:"bytes"`
+	PackBytes   int64 `json:"pack_bytes"`
 	Objects     int   `json:"objects"`
 	BlobBytes   int64 `json:"blob_bytes"`   // of one blob
 	DeltaBytes  int64 `json:"delta_bytes"`  // of one object that takes part in deltas, or is a commit or tree
@@ -39,7 +39,7 @@ type Limits struct {
 // Guest are the limits for packs from a machine.
 func Guest() Limits {
 	return Limits{
-		Bytes: 512 << 20, Objects: 1_000_000, BlobBytes: 256 << 20, DeltaBytes: 64 << 20,
+		PackBytes: 512 << 20, Objects: 1_000_000, BlobBytes: 256 << 20, DeltaBytes: 64 << 20,
 		TotalBytes: 8 << 30, Ratio: 1000, Depth: 4095, MemoryBytes: 1 << 30, CPUSeconds: 240,
 	}
 }
@@ -47,7 +47,7 @@ func Guest() Limits {
 // Source are the limits for packs made from a person's own repository.
 func Source() Limits {
 	return Limits{
-		Bytes: 16 << 30, Objects: 20_000_000, BlobBytes: 4 << 30, DeltaBytes: 512 << 20,
+		PackBytes: 16 << 30, Objects: 20_000_000, BlobBytes: 4 << 30, DeltaBytes: 512 << 20,
 		TotalBytes: 1 << 40, Ratio: 100_000, Depth: 4095, MemoryBytes: 4 << 30, CPUSeconds: 3600, Lenient: true,
 	}
 }
@@ -55,7 +55,7 @@ func Source() Limits {
 func (l *Limits) fill() {
 	g := Guest()
 	for _, f := range []struct{ v, d *int64 }{
-		{&l.Bytes, &g.Bytes}, {&l.BlobBytes, &g.BlobBytes}, {&l.DeltaBytes, &g.DeltaBytes},
+		{&l.PackBytes, &g.PackBytes}, {&l.BlobBytes, &g.BlobBytes}, {&l.DeltaBytes, &g.DeltaBytes},
 		{&l.TotalBytes, &g.TotalBytes}, {&l.Ratio, &g.Ratio}, {&l.MemoryBytes, &g.MemoryBytes}, {&l.CPUSeconds, &g.CPUSeconds},
 	} {
 		if *f.v <= 0 {

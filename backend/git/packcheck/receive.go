@@ -156,7 +156,7 @@ func (f *feed) Read(p []byte) (int, error) {
 // receive reads the stream once: it stores it, inflates every entry, and names
 // the objects that are not deltas.
 func (c *checker) receive(r io.Reader) error {
-	in := &feed{r: r, w: bufio.NewWriterSize(c.f, 1<<18), sum: sha1.New(), buf: make([]byte, 1<<16), max: c.lim.Bytes}
+	in := &feed{r: r, w: bufio.NewWriterSize(c.f, 1<<18), sum: sha1.New(), buf: make([]byte, 1<<16), max: c.lim.PackBytes}
 	var head [12]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
 		return corrupt("the stream ended before the pack's head: %v", err)
