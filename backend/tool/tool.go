@@ -9,6 +9,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"glasshouse/backend/domain"
@@ -99,7 +100,14 @@ type Result struct {
 	Error     string          // why Outcome is not ok
 	Artefacts []event.Blob
 	Exec      *ExecInfo // set by tools that ran a process
+	// Lost: the channel to the machine broke while the call ran (Outcome is then
+	// unknown); over a new channel Resume may learn how it ended.
+	Lost bool
 }
+
+// ErrLeaving is the cause of a context that ends because the core goes. What runs
+// in the guest is left running and joined by the next core; any other cause cancels it.
+var ErrLeaving = errors.New("glasshouse is shutting down")
 
 // MaxResult caps Result.JSON, which is stored inline in step.ended.
 const MaxResult = 32 << 10
