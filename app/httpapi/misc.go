@@ -84,7 +84,7 @@ func (s *server) misc(api huma.API) {
 			c.SetHeader("Content-Security-Policy", "default-src 'none'; sandbox")
 			c.SetHeader("Content-Disposition", "attachment")
 			c.SetHeader("Cache-Control", "private, max-age=31536000, immutable")
-			c.SetHeader("Content-Length", strconv.FormatInt(b.Size(), 10))
+			c.SetHeader("Content-Length", strconv.FormatInt(b.Size, 10))
 			_, _ = io.Copy(c.BodyWriter(), b)
 		}}, nil
 	})

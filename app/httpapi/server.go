@@ -20,7 +20,6 @@ import (
 	"glasshouse/backend/agent"
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
-	"glasshouse/backend/egress"
 	"glasshouse/backend/eventlog"
 	"glasshouse/backend/machine"
 	"glasshouse/backend/project"
@@ -35,7 +34,6 @@ type Services struct {
 	Sessions *session.Service
 	Fleet    *machine.Fleet
 	Ledger   *approval.Ledger
-	Rules    *egress.Rules
 	Tools    func() []tool.Tool
 	// Agent makes an agent of a kind from its input (a playbook's text).
 	Agent func(kind, input string) (agent.Agent, error)

@@ -1,0 +1,318 @@
+package project
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/git"
+	"glasshouse/backend/review"
+)
+
+// desk is where changes of a machine wait for decisions. What it holds is a fold
+// of review and push events; the diff itself is computed from the mirror's objects
+// whenever it is asked for.
+type desk struct {
+	s   *Service
+	mu  sync.Mutex
+	all map[domain.ReviewID]*sheet
+}
+
+// sheet is one review.
+type sheet struct {
+	mu        sync.Mutex // held while it is decided or pushed
+	id        domain.ReviewID
+	project   domain.ProjectID
+	opened    event.ReviewOpened
+	at        int64
+	decisions review.Decisions
+	replay    []event.ReviewDecided // decisions of an earlier core, until the diff is built
+	pushes    []PushView
+	diff      *review.Review
+}
+
+func newDesk(s *Service) *desk { return &desk{s: s, all: map[domain.ReviewID]*sheet{}} }
+
+func (d *desk) fold(e event.Envelope, p event.Payload) {
+	switch p := p.(type) {
+	case *event.ReviewOpened:
+		d.all[p.Review] = &sheet{id: p.Review, project: e.ProjectID, opened: *p, at: e.At, decisions: review.Decisions{}}
+	case *event.ReviewDecided:
+		if sh := d.all[p.Review]; sh != nil {
+			sh.replay = append(sh.replay, *p)
+		}
+	case *event.PushStarted:
+		if sh := d.all[p.Review]; sh != nil {
+			sh.pushes = append(sh.pushes, PushView{Remote: p.Remote, Ref: p.Ref, Commit: p.Commit, Tree: p.Tree, State: "unknown", At: e.At})
+		}
+	case *event.PushEnded:
+		if sh := d.all[p.Review]; sh != nil && len(sh.pushes) > 0 {
+			sh.pushes[len(sh.pushes)-1].end(p)
+		}
+	}
+}
+
+// ReviewView is a review as a person sees it.
+type ReviewView struct {
+	ID        domain.ReviewID  `json:"id"`
+	ProjectID domain.ProjectID `json:"project_id"`
+	At        int64            `json:"opened_at"`
+	Base      string           `json:"base,omitempty"`
+	Candidate string           `json:"candidate"`
+	Remote    string           `json:"remote,omitempty"`
+	Ref       string           `json:"ref,omitempty"`
+	Expected  string           `json:"expected,omitempty"`
+	Accepted  int              `json:"accepted"`
+	Rejected  int              `json:"rejected"`
+	Undecided int              `json:"undecided"`
+	Files     []FileView       `json:"files,omitempty"`
+	Pushes    []PushView       `json:"pushes,omitempty"`
+}
+
+// FileView is a file of a review with its decisions.
+type FileView struct {
+	review.File
+	Decisions map[string]review.Decision `json:"decisions" doc:"by unit"`
+}
+
+// PushView is one try to push.
+type PushView struct {
+	Remote string `json:"remote"`
+	Ref    string `json:"ref"`
+	Commit string `json:"commit"`
+	Tree   string `json:"tree"`
+	State  string `json:"state" enum:"running,ok,failed,unknown" doc:"unknown: the core ended while it ran"`
+	Reason string `json:"reason,omitempty"`
+	Output string `json:"output,omitempty" doc:"the remote's answer"`
+	At     int64  `json:"at"`
+}
+
+func (v *PushView) end(p *event.PushEnded) {
+	v.State, v.Reason, v.Output = "failed", p.Reason, p.Output
+	if p.OK {
+		v.State = "ok"
+	}
+}
+
+func reviewRef(id domain.ReviewID) string { return "refs/glasshouse/reviews/" + string(id) }
+
+// OpenReview takes the workspace's changes out of the machine and opens a review
+// of them. With a remote and a ref, what the ref holds now is what it must still
+// hold at the push.
+func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, ref string, actor domain.Actor) (ReviewView, error) {
+	p, err := s.Get(id)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	imp, ok := s.Imported(p.ID)
+	if !ok {
+		return ReviewView{}, domain.E(domain.CodeConflict, "the project's workspace was never filled", "create the project again", nil)
+	}
+	m, err := s.mirror(p.ID)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	ev := event.ReviewOpened{Review: domain.ReviewID(domain.NewID("r")), Base: imp.Commit}
+	if remote != "" {
+		if ev.Remote, ev.Ref, ev.Expected, err = lookAtRemote(ctx, m, remote, ref); err != nil {
+			return ReviewView{}, err
+		}
+	}
+	g, err := s.cfg.Fleet.Ensure(ctx, p)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	cand, err := g.Git().Candidate(ctx, imp.Commit, "Changes from "+p.Name)
+	if err != nil {
+		return ReviewView{}, domain.E(domain.CodeUnavailable, "the machine could not make a commit of its changes", "look at 'git status' in the workspace", err)
+	}
+	if cand.Commit == imp.Commit {
+		return ReviewView{}, domain.E(domain.CodeConflict, "nothing changed since the project was made", "", nil)
+	}
+	var have []string
+	if imp.Commit != "" {
+		have = []string{imp.Commit}
+	}
+	pack, err := g.Git().Export(ctx, []string{cand.Commit}, have, git.GuestLimits().PackBytes)
+	if err != nil {
+		return ReviewView{}, domain.E(domain.CodeUnavailable, "the changes could not be taken out of the machine", "try again", err)
+	}
+	_, err = m.Receive(ctx, pack, []string{cand.Commit}, git.GuestLimits())
+	pack.Close()
+	if err != nil {
+		return ReviewView{}, domain.E(domain.CodeDenied, "the machine's objects were not taken", "nothing was changed; look at what the agent committed", err)
+	}
+	ev.Candidate = cand.Commit
+	if err := m.SetRef(reviewRef(ev.Review), cand.Commit, ""); err != nil {
+		return ReviewView{}, err
+	}
+	diff, err := s.build(ctx, m, ev.Base, ev.Candidate)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	if len(diff.Files) == 0 {
+		return ReviewView{}, domain.E(domain.CodeConflict, "the machine's commits change no file", "", nil)
+	}
+	ev.Files, ev.Units = len(diff.Files), diff.Units
+	out, err := s.cfg.Log.Append(context.WithoutCancel(ctx), event.New{Stream: event.ProjectStream(p.ID), Origin: domain.OriginHost, Actor: actor, ProjectID: p.ID, Payload: &ev})
+	if err != nil {
+		return ReviewView{}, err
+	}
+	sh := &sheet{id: ev.Review, project: p.ID, opened: ev, at: out[0].At, decisions: review.Decisions{}, diff: diff}
+	s.desk.mu.Lock()
+	s.desk.all[sh.id] = sh
+	s.desk.mu.Unlock()
+	return sh.view(true), nil
+}
+
+// lookAtRemote names a push's end and what it holds now.
+func lookAtRemote(ctx context.Context, m *git.Mirror, remote, ref string) (shown, full, expected string, err error) {
+	if ref == "" {
+		return "", "", "", &domain.Error{Code: domain.CodeInvalid, Pointer: "/ref", What: "a remote needs a ref", Hint: "give a branch, such as refs/heads/fix"}
+	}
+	if shown, err = m.Target(ctx, remote); err != nil {
+		return "", "", "", err
+	}
+	refs, err := m.RemoteRefs(ctx, remote)
+	if err != nil {
+		return "", "", "", err
+	}
+	full = fullRef(ref)
+	return shown, full, refs[full], nil
+}
+
+func fullRef(ref string) string {
+	if len(ref) > 5 && ref[:5] == "refs/" {
+		return ref
+	}
+	return "refs/heads/" + ref
+}
+
+func (s *Service) build(ctx context.Context, m *git.Mirror, base, candidate string) (*review.Review, error) {
+	o, err := m.Objects()
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	return review.Build(ctx, o, base, candidate)
+}
+
+func (s *Service) sheet(id domain.ReviewID) (*sheet, *git.Mirror, error) {
+	s.desk.mu.Lock()
+	sh := s.desk.all[id]
+	s.desk.mu.Unlock()
+	if sh == nil {
+		return nil, nil, domain.E(domain.CodeNotFound, fmt.Sprintf("there is no review %q", id), "open one with 'glasshouse review open PROJECT'", nil)
+	}
+	if _, err := s.Get(sh.project); err != nil {
+		return nil, nil, err
+	}
+	m, err := s.mirror(sh.project)
+	return sh, m, err
+}
+
+// ready builds the diff of a sheet when it is not there yet; sh.mu is held.
+func (s *Service) ready(ctx context.Context, sh *sheet, m *git.Mirror) error {
+	if sh.diff != nil {
+		return nil
+	}
+	diff, err := s.build(ctx, m, sh.opened.Base, sh.opened.Candidate)
+	if err != nil {
+		return err
+	}
+	sh.diff = diff
+	for _, d := range sh.replay {
+		if err := apply(sh, d.File, d.Unit, review.Decision(d.Decision)); err != nil {
+			return fmt.Errorf("a recorded decision no longer fits the review: %w", err)
+		}
+	}
+	sh.replay = nil
+	return nil
+}
+
+func apply(sh *sheet, file, unit string, d review.Decision) error {
+	if file == "" {
+		return sh.decisions.SetAll(sh.diff, d)
+	}
+	return sh.decisions.Set(sh.diff, file, unit, d)
+}
+
+// Review returns a review with its files.
+func (s *Service) Review(ctx context.Context, id domain.ReviewID) (ReviewView, error) {
+	sh, m, err := s.sheet(id)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if err := s.ready(ctx, sh, m); err != nil {
+		return ReviewView{}, err
+	}
+	return sh.view(true), nil
+}
+
+// Reviews lists a project's reviews, newest first, without their files.
+func (s *Service) Reviews(id domain.ProjectID) []ReviewView {
+	s.desk.mu.Lock()
+	defer s.desk.mu.Unlock()
+	out := []ReviewView{}
+	for _, sh := range s.desk.all {
+		if id == "" || sh.project == id {
+			out = append(out, sh.view(false))
+		}
+	}
+	slices.SortFunc(out, func(a, b ReviewView) int { return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(b.ID, a.ID)) })
+	return out
+}
+
+func (sh *sheet) view(files bool) ReviewView {
+	v := ReviewView{ID: sh.id, ProjectID: sh.project, At: sh.at, Base: sh.opened.Base, Candidate: sh.opened.Candidate,
+		Remote: sh.opened.Remote, Ref: sh.opened.Ref, Expected: sh.opened.Expected, Pushes: sh.pushes}
+	if sh.diff == nil {
+		v.Undecided = sh.opened.Units
+		return v
+	}
+	v.Accepted, v.Rejected, v.Undecided = sh.decisions.Count(sh.diff)
+	if files {
+		for i := range sh.diff.Files {
+			f := FileView{File: sh.diff.Files[i], Decisions: map[string]review.Decision{}}
+			for _, u := range f.Units {
+				f.Decisions[u] = sh.decisions.Of(f.ID, u)
+			}
+			v.Files = append(v.Files, f)
+		}
+	}
+	return v
+}
+
+// Decide records a decision about a unit, about a file (unit "") or about
+// everything (file "").
+func (s *Service) Decide(ctx context.Context, id domain.ReviewID, file, unit string, d review.Decision, actor domain.Actor) (ReviewView, error) {
+	sh, m, err := s.sheet(id)
+	if err != nil {
+		return ReviewView{}, err
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if err := s.ready(ctx, sh, m); err != nil {
+		return ReviewView{}, err
+	}
+	before := sh.decisions.Clone()
+	if err := apply(sh, file, unit, d); err != nil {
+		sh.decisions = before
+		return ReviewView{}, &domain.Error{Code: domain.CodeInvalid, What: err.Error(), Hint: "take the ids from the review", Err: nil}
+	}
+	path := ""
+	if f, ok := sh.diff.File(file); ok {
+		path = f.Display
+	}
+	if err := s.append(ctx, sh.project, actor, &event.ReviewDecided{Review: id, File: file, Path: path, Unit: unit, Decision: string(d)}); err != nil {
+		sh.decisions = before
+		return ReviewView{}, err
+	}
+	return sh.view(true), nil
+}

@@ -1,0 +1,9 @@
+import '@fontsource-variable/inter'
+import '@fontsource-variable/jetbrains-mono'
+import { mount } from 'svelte'
+import App from './App.svelte'
+import './base.css'
+
+const target = document.getElementById('app')
+if (!target) throw new Error('index.html has no #app')
+export default mount(App, { target })
