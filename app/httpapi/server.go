@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -173,6 +174,17 @@ func build(s Services) (http.Handler, huma.API) {
 	cfg := huma.DefaultConfig("Glasshouse", "1")
 	cfg.DocsPath, cfg.SchemasPath = "", ""
 	cfg.CreateHooks = nil
+	// Payloads of events have names of their own: two nouns may share a word.
+	cfg.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", func(t reflect.Type, hint string) string {
+		name := huma.DefaultSchemaNamer(t, hint)
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		if strings.HasSuffix(t.PkgPath(), "/event") {
+			return "Event" + name
+		}
+		return name
+	})
 	cfg.Info.Description = "Agents work inside machines; this is the person's door to them."
 	api := humachi.New(r, cfg)
 	sv := &server{s}
