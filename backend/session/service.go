@@ -63,7 +63,7 @@ type Config struct {
 
 // errLeaving is the cause with which contexts end when the core goes: what runs
 // in a guest goes on and is found again.
-var errLeaving = errors.New("glasshouse is shutting down")
+var errLeaving = tool.ErrLeaving
 
 // ErrCancelled is the cause with which a person's cancel ends a step.
 var ErrCancelled = errors.New("cancelled")
