@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/agent/chromium"
 	"glasshouse/vm/guest/agent/execs"
 	"glasshouse/vm/guest/agent/relay"
@@ -58,19 +57,11 @@ type Config struct {
 	Notes     []string
 }
 
-// Parts are the services that live in packages of their own.
-type Parts struct {
-	Files       guest.Files
-	Checkpoints guest.Checkpoints
-	Git         guest.Git
-	Watch       func(ctx context.Context) (<-chan guest.ChangeBatch, error)
-}
-
 type server struct {
 	cfg   Config
 	hash  func() (string, error)
 	execs *execs.Manager
-	parts Parts
+	parts parts
 	stats *meter
 
 	browsers *chromium.Launcher
@@ -191,9 +182,7 @@ func newServer(ctx context.Context, cfg Config) (*server, error) {
 		return nil, err
 	}
 	s.browsers = chromium.New(browserConfig(cfg, ecfg))
-	if s.parts, err = newParts(ctx, s); err != nil {
-		return nil, err
-	}
+	s.parts = newParts(ctx, cfg, ecfg.Env)
 	if cfg.Proxy != "" {
 		r := &relay.Relay{Door: s.door, Owner: s.owner}
 		if err := r.Listen(ctx, cfg.Proxy); err != nil {

@@ -40,8 +40,12 @@ func execsConfig(cfg Config) (execs.Config, error) {
 }
 
 func cellConfig(cfg Config) *cell.Config {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		self = "/usr/lib/glasshouse/guestd"
+	}
 	return &cell.Config{
-		UID: agentUID, GID: agentGID, Workspace: cfg.Workspace, Home: cfg.Home, Self: "/usr/lib/glasshouse/guestd",
+		UID: agentUID, GID: agentGID, Workspace: cfg.Workspace, Home: cfg.Home, Self: self,
 	}
 }
 

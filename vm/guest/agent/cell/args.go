@@ -20,13 +20,13 @@ type Config struct {
 // Args is the command line of a cell that waits for commands, without bwrap's
 // own name.
 func Args(c Config) []string {
-	return append(layout(c, true), "--", c.Self, "cell")
+	return append(layout(c, true), "--chdir", "/", "--", c.Self, "cell")
 }
 
-// CommandArgs is the command line of a cell around one command, which ends with
-// whoever started it.
-func CommandArgs(c Config, argv []string) []string {
-	return append(append(layout(c, false), "--die-with-parent", "--"), argv...)
+// CommandArgs is the command line of a cell around one command in dir, which
+// ends with whoever started it.
+func CommandArgs(c Config, dir string, argv []string) []string {
+	return append(append(layout(c, false), "--die-with-parent", "--chdir", dir, "--"), argv...)
 }
 
 // layout is what a cell holds. Everything that
@@ -58,7 +58,6 @@ func layout(c Config, first bool) []string {
 		"--ro-bind-try", "/var/cache/fontconfig", "/var/cache/fontconfig",
 		"--bind", c.Home, c.Home,
 		"--bind", c.Workspace, c.Workspace,
-		"--chdir", "/",
 	)
 	if first {
 		a = append(a, "--as-pid-1")

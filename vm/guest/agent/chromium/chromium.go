@@ -187,7 +187,7 @@ func (l *Launcher) start(ctx context.Context, spec guest.BrowserSpec, noSandbox 
 	argv := append([]string{l.cfg.Binary}, Args(l.cfg, spec, noSandbox)...)
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if l.cfg.Cell != nil {
-		argv = append([]string{cell.Bwrap}, cell.CommandArgs(*l.cfg.Cell, argv)...)
+		argv = append([]string{cell.Bwrap}, cell.CommandArgs(*l.cfg.Cell, "/", argv)...)
 	} else if l.cfg.UID >= 0 {
 		attr.Credential = &syscall.Credential{Uid: uint32(l.cfg.UID), Gid: uint32(l.cfg.GID)}
 	}
