@@ -129,4 +129,8 @@ fi
 if [ "$root" = "" ] && [ ! -d /var/lib/glasshouse ]; then
 	install -d -m 755 /var/lib/glasshouse
 fi
+if [ "$(cat /proc/sys/kernel/apparmor_restrict_unprivileged_userns 2>/dev/null)" = 1 ]; then
+	echo "apt.sh: this machine lets programs make user namespaces only by an AppArmor profile, which the local machine" >&2
+	echo "        (bubblewrap) needs. Either give /usr/bin/bwrap a profile with \"userns,\" or use machines of kind lima." >&2
+fi
 [ -z "$programs" ] || exit 1

@@ -211,6 +211,7 @@ func TestRealBoots(t *testing.T) {
 	defer cancel()
 	must(t, hostRun(ctx, qemuImg, []string{"create", "-q", "-f", "qcow2", "-b", img.QCOW2, "-F", "qcow2", overlay}, RunOptions{}))
 	// console boots with input typed once the disk is mounted, until a line of the serial console has what is wanted.
+	initrd := img.InitrdBase
 	console := func(want, input, cmdline string, more ...string) {
 		t.Helper()
 		ctx, found := context.WithCancel(ctx)
@@ -233,7 +234,7 @@ func TestRealBoots(t *testing.T) {
 		}}
 		args := append([]string{"-accel", "tcg,thread=multi,tb-size=512", "-machine", "q35,vmport=off", "-cpu", "max,la57=off",
 			"-smp", "2", "-m", "1024", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
-			"-kernel", img.Kernel, "-initrd", img.InitrdBase, "-append", cmdline}, more...)
+			"-kernel", img.Kernel, "-initrd", initrd, "-append", cmdline}, more...)
 		start := time.Now()
 		hostRun(ctx, qemu, args, RunOptions{Stdin: keys, Stdout: out, Stderr: out})
 		if !strings.Contains(seen.String(), want) {
@@ -242,11 +243,34 @@ func TestRealBoots(t *testing.T) {
 		t.Logf("%q after %.1f s", want, time.Since(start).Seconds())
 	}
 	console(ProbeLine, "", KernelArgs+" "+KernelArgsEmulated+" "+ProbeArg)
+	// An initrd with another guestd than the disk's puts it there.
+	guestd := filepath.Join(t.TempDir(), "guestd")
+	must(t, os.WriteFile(guestd, []byte("#!/bin/sh\necho NEW-$((40+2))\n"), 0o755))
+	sum, err := fileSHA256(guestd)
+	must(t, err)
+	initrd = filepath.Join(t.TempDir(), "initrd.img")
+	must(t, writeComposed(initrd, img.InitrdBase, guestd, sum))
 	// A shell in the place of init shows that disk, link and hand-over work, whatever guestd the disk was seeded with.
-	console("HANDED 2 1500 192.168.104.3/24 192.168.104.2 1000:1000",
+	console("HANDED 2 1500 192.168.104.3/24 192.168.104.2 1000:1000 NEW-42 "+sum,
 		"echo HANDED $((1+1)) $(cat /sys/class/net/eth0/mtu) $(ip -4 -o addr show eth0 | awk '{print $4}') "+
-			"$(ip route | awk '/^default/{print $3}') $(stat -c %u:%g /workspace)\n",
+			"$(ip route | awk '/^default/{print $3}') $(stat -c %u:%g /workspace) "+
+			"$(/sbin/init) $(cat "+GuestdPath+".sha256)\n",
 		strings.ReplaceAll(KernelArgs, "quiet loglevel=3", "loglevel=7")+" "+KernelArgsEmulated+
 			" gh.ip=192.168.104.3/24 gh.gw=192.168.104.2 gh.mtu=1500 gh.init=/bin/sh",
 		"-drive", "if=virtio,format=qcow2,file="+strings.ReplaceAll(overlay, ",", ",,"), "-netdev", "user,id=n", "-device", "virtio-net-pci,netdev=n,romfile=")
+}
+
+// TestRealInstall installs the image beside itself, where hard links can be made.
+func TestRealInstall(t *testing.T) {
+	img := realImage(t)
+	dest, err := os.MkdirTemp(filepath.Dir(img.Dir), ".install-test-")
+	must(t, err)
+	defer os.RemoveAll(dest)
+	start := time.Now()
+	got, err := Install(context.Background(), img, dest)
+	must(t, err)
+	t.Logf("installed in %.1f s", time.Since(start).Seconds())
+	if got.Dir != filepath.Join(dest, img.Hash) || got.Manifest.QCOW2Bytes != img.Manifest.QCOW2Bytes {
+		t.Errorf("installed as %+v", got)
+	}
 }
