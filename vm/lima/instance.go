@@ -216,8 +216,7 @@ func (f folder) mkdir(name string) error {
 }
 
 func (f folder) put(name string, data []byte, mode os.FileMode) error {
-	_ = f.root.Remove(name)
-	w, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	w, err := f.create(name, mode)
 	if err != nil {
 		return err
 	}
@@ -225,13 +224,24 @@ func (f folder) put(name string, data []byte, mode os.FileMode) error {
 	if e := w.Close(); err == nil {
 		err = e
 	}
-	if err == nil {
-		err = f.root.Chmod(name, mode)
+	return err
+}
+
+// create makes a new file in a name's place, open for appending.
+func (f folder) create(name string, mode os.FileMode) (*os.File, error) {
+	_ = f.root.Remove(name)
+	w, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, mode)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	if err = w.Chmod(mode); err == nil {
 		err = f.own(name)
 	}
-	return err
+	if err != nil {
+		_ = w.Close()
+		return nil, err
+	}
+	return w, nil
 }
 
 func (f folder) link(target, name string) error {
@@ -255,13 +265,7 @@ func (l layout) prepare(s vm.Spec, img Image, a Acceleration, v version, self, q
 	if err != nil {
 		return fmt.Errorf("lima.yaml cannot be made: %w", err)
 	}
-	rel := func(p string) string {
-		r, err := filepath.Rel(l.run, p)
-		if err != nil {
-			return p
-		}
-		return r
-	}
+	rel := l.relRun
 	for _, d := range []string{rel(l.inst()), rel(l.net()), rel(filepath.Join(l.home(), "_config")), "bin"} {
 		if err := f.mkdir(d); err != nil {
 			return fmt.Errorf("the machine's folders cannot be made: %w", err)
@@ -325,5 +329,3 @@ func (l layout) readState() *runState {
 	}
 	return &s
 }
-
-func (l layout) clearState() { _ = os.Remove(filepath.Join(l.run, stateFile)) }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 )
@@ -108,7 +109,7 @@ func checkPath(what, p string) error {
 // tail returns the last part of a text file, for error messages: at most n
 // bytes, made printable. The file may be written by the guest.
 func tail(root *os.Root, name string, n int64) string {
-	f, err := root.Open(name)
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return ""
 	}

@@ -249,8 +249,7 @@ const stopPatience = 30 * time.Second
 func (x *Machine) stop(ctx context.Context) error {
 	p := x.l.procs()
 	if p.none() {
-		x.l.removeStale()
-		x.l.clearState()
+		x.l.clear()
 		return nil
 	}
 	defer x.enter(vm.StateStopping)()
@@ -266,8 +265,11 @@ func (x *Machine) stop(ctx context.Context) error {
 	if p.qemu != nil && !x.endQEMU(ctx, *p.qemu) {
 		left = append(left, fmt.Sprintf("QEMU (pid %d)", p.qemu.pid))
 	}
-	// QEMU and its agent may have come up while this waited.
-	p = x.l.procs()
+	// The agent takes its pid file away before it is gone, so the one that was
+	// seen first counts; one may also have come up only now.
+	if p.agent == nil {
+		p.agent = x.l.procs().agent
+	}
 	if p.agent != nil {
 		// It ends by itself once QEMU is gone.
 		c, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Second)
@@ -283,8 +285,7 @@ func (x *Machine) stop(ctx context.Context) error {
 	if len(left) > 0 {
 		return fmt.Errorf("machine %q: %s cannot be ended; end it by hand", x.l.id, strings.Join(left, " and "))
 	}
-	x.l.removeStale()
-	x.l.clearState()
+	x.l.clear()
 	return nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"glasshouse/vm"
@@ -57,16 +59,22 @@ func (m marker) write(path string) error {
 	return writeDurably(path, append(b, '\n'), 0o600)
 }
 
-// readSmall reads a regular file of at most max bytes, not through a link.
+// readSmall reads a regular file of at most max bytes, not through a link. It
+// does not wait, whatever stands in the file's place.
 func readSmall(path string, max int64) ([]byte, error) {
-	fi, err := os.Lstat(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !fi.Mode().IsRegular() || fi.Size() > max {
 		return nil, fmt.Errorf("%s is no plain file of at most %d bytes", path, max)
 	}
-	return os.ReadFile(path)
+	return io.ReadAll(io.LimitReader(f, max))
 }
 
 // writeDurably replaces a file in one step and waits until it is on disk.

@@ -3,8 +3,8 @@ package lima
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -117,15 +117,19 @@ func (p procs) pids() map[string]int {
 
 func (p procs) none() bool { return p.qemu == nil && p.agent == nil && p.netd == nil }
 
-// removeStale deletes files and sockets of processes that are gone. Lima refuses
-// to start an instance while they lie around.
-func (l layout) removeStale() {
+// clear deletes the files and sockets of processes that are gone, and what is
+// known of the last start. Lima refuses to start an instance over them. What
+// cannot be deleted is said by the start that follows.
+func (l layout) clear() {
+	r, err := os.OpenRoot(l.run)
+	if err != nil {
+		return
+	}
+	defer r.Close()
 	for _, f := range []string{
 		l.in("qemu.pid"), l.in("ha.pid"), l.in("ha.sock"), l.in("qmp.sock"), l.in("serial.sock"), l.in("serialv.sock"), l.in("ssh.sock"),
-		l.netPid(), l.netSock("qemu"), l.netSock("fd"), l.netSock("ep"), l.chanSock(), l.macFile(),
+		l.netPid(), l.netSock("qemu"), l.netSock("fd"), l.netSock("ep"), l.chanSock(), l.macFile(), filepath.Join(l.run, stateFile),
 	} {
-		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			continue // the start that follows says what is wrong with it
-		}
+		_ = r.Remove(l.relRun(f))
 	}
 }

@@ -46,7 +46,7 @@ func (x *Machine) Start(ctx context.Context, progress func(vm.Progress)) error {
 		}
 		defer x.enter(vm.StateStarting)()
 	}
-	x.l.removeStale()
+	x.l.clear()
 	err := x.boot(ctx, say, progress)
 	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
 		return fmt.Errorf("the start of machine %q was cancelled: %w", x.l.id, context.Canceled)
@@ -144,10 +144,11 @@ func (x *Machine) log(name string) (*os.File, error) {
 		return nil, err
 	}
 	defer f.root.Close()
-	if err := f.put(name, nil, 0o600); err != nil {
+	w, err := f.create(name, 0o600)
+	if err != nil {
 		return nil, fmt.Errorf("the log %s cannot be made: %w", name, err)
 	}
-	return f.root.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	return w, nil
 }
 
 func (x *Machine) startNetd(ctx context.Context) (*proc.Process, error) {
