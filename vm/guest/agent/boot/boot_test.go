@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,6 +36,24 @@ func TestMain(m *testing.M) {
 
 const hang = 60 * time.Second // a guard, never a measure
 
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // house is a running guestd in direct mode.
 type house struct {
 	t      *testing.T
@@ -43,7 +62,7 @@ type house struct {
 	state  string
 	work   string
 	home   string
-	log    *bytes.Buffer
+	log    *lockedBuffer
 	ended  chan struct{}
 }
 
@@ -71,7 +90,7 @@ func (h *house) start(args ...string) {
 	}
 	h.cmd = exec.Command("/proc/self/exe", append([]string{"init", "--direct", "--socket", h.socket, "--state", h.state, "--workspace", h.work, "--home", h.home}, args...)...)
 	h.cmd.Env = append(os.Environ(), "GUESTD_TEST_INIT=1")
-	h.log = &bytes.Buffer{}
+	h.log = &lockedBuffer{}
 	h.cmd.Stderr = h.log
 	if err := h.cmd.Start(); err != nil {
 		h.t.Fatal(err)
