@@ -27,7 +27,7 @@ const (
 // Canonical puts JSON into the one form of RFC 8785: sorted keys, no spaces,
 // numbers and strings written in one way. What has no such form is refused: a key
 // that comes twice, bytes that are no UTF-8, numbers that would change when they are
-// read (integers past 2^53, 1e999), nesting past 64.
+// read (9007199254740993, 1e999), nesting past 64.
 func Canonical(raw []byte) (json.RawMessage, error) {
 	v, err := decode(raw)
 	if err != nil {
@@ -142,7 +142,7 @@ func decodeValue(d *json.Decoder, at string, depth int) (any, error) {
 		if err != nil || math.IsInf(f, 0) {
 			return nil, &pointed{at, fmt.Errorf("the number %s is out of range", cutText(t.String(), 40))}
 		}
-		if !strings.ContainsAny(t.String(), ".eE") && math.Abs(f) > 1<<53-1 {
+		if !strings.ContainsAny(t.String(), ".eE") && math.Abs(f) >= 1<<53 && number(f) != t.String() {
 			return nil, &pointed{at, fmt.Errorf("the integer %s is too large to be exact: send it as a string", cutText(t.String(), 40))}
 		}
 		return f, nil
