@@ -54,11 +54,8 @@ guestd:
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w' -o $(BIN)/guestd ./vm/guest/cmd/guestd
 
-LIMACTL := $(BIN)/lima/bin/limactl
-limactl: $(LIMACTL)
-$(LIMACTL): vm/lima/limactl/go.mod vm/lima/limactl/go.sum
-	@mkdir -p $(dir $@)
-	cd vm/lima/limactl && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ github.com/lima-vm/lima/cmd/limactl
+limactl:
+	@sh build/setup/limactl.sh $(BIN)/lima
 
 vet:
 	go vet ./...

@@ -125,8 +125,13 @@ func (p Paths) Prepare() error {
 	if err := os.Chmod(p.Data, mode); err != nil {
 		return domain.E(domain.CodeUnavailable, "the data folder "+p.Data+" belongs to somebody else", "set GLASSHOUSE_DATA to a folder of your own", err)
 	}
-	for _, d := range []string{p.Logs(), p.Trash(), p.Tools(), filepath.Join(p.Data, "projects")} {
+	for _, d := range []string{p.Logs(), p.Trash(), filepath.Join(p.Data, "projects")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{p.Tools(), p.Images(), p.Machines()} {
+		if err := os.MkdirAll(d, mode); err != nil {
 			return err
 		}
 	}
