@@ -469,6 +469,28 @@ func TestUnshowableCannotBeAllowed(t *testing.T) {
 	if _, err := l.Ask(bg(), r); domain.CodeOf(err) != domain.CodeTooLarge {
 		t.Fatal(err)
 	}
+	// A rule that cannot be shown whole is not offered.
+	r = question("s1", "d")
+	r.Choices[2].Covers = strings.Repeat("x", 10000)
+	if a, err := l.Ask(bg(), r); err != nil || len(a.Asked.Choices) != 2 || a.Asked.Choices[0].ID != "once" {
+		t.Fatal(err)
+	}
+	// Whatever it is made of, the question fits into an event, and one that fits can be allowed.
+	for name, fill := range map[string]string{"control characters": "\x1b", "quotes": `"`, "letters": "x", "runes": "€", "no text": "\xff"} {
+		r := question("s1", "c")
+		r.Detail = nil
+		for range maxFields {
+			r.Detail = append(r.Detail, event.Field{Name: strings.Repeat(fill, 500), Value: strings.Repeat(fill, 30000)})
+		}
+		r.Title = strings.Repeat(fill, 5000)
+		if a, err := l.Ask(bg(), r); err != nil || len(a.Asked.Choices) != 1 {
+			t.Fatal(name, err)
+		}
+		r.Title, r.Detail = "x", []event.Field{{Name: "script", Value: strings.Repeat(fill, 3000)}}
+		if a, err := l.Ask(bg(), r); err != nil || len(a.Asked.Choices) != 3 {
+			t.Fatal(name, err)
+		}
+	}
 	// Bytes that are no text are shown by their numbers.
 	r = question("s1", "b")
 	r.Detail = []event.Field{{Name: "argv", Value: "rm \xff\xfe"}}

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -13,9 +14,11 @@ const (
 	maxTitle   = 1000
 	maxText    = 8 << 10
 	maxChoices = 16
+	maxLabel   = 400
+	maxCovers  = 1500
 	maxFields  = 64
-	// maxShown is how many bytes of detail a card shows whole; with the escaping of
-	// JSON it still fits into one event.
+	// maxShown is how many bytes of JSON a card's details take at most, so that the
+	// question fits into one event.
 	maxShown = 24 << 10
 )
 
@@ -53,11 +56,16 @@ func (l *Ledger) prepare(r *Request) (*event.ApprovalRequested, error) {
 	if r.Expires < 0 {
 		return nil, bad("/expires", "it expired before it was asked")
 	}
+	// A rule that cannot be shown whole cannot be saved.
+	r.Choices = slices.DeleteFunc(slices.Clone(r.Choices), func(c event.Choice) bool { return c.Grant != nil && cost(c.Covers) > maxCovers })
 	seen := map[string]bool{}
 	for i, c := range r.Choices {
 		at := fmt.Sprintf("/choices/%d", i)
 		if c.ID == "" || c.Label == "" || seen[c.ID] {
 			return nil, bad(at, "a choice needs its own id and a label")
+		}
+		if cost(c.ID)+cost(c.Label) > maxLabel || cost(c.Covers) > maxCovers {
+			return nil, bad(at, "a choice is too long to be shown")
 		}
 		seen[c.ID] = true
 		if c.Grant == nil {
@@ -77,8 +85,8 @@ func (l *Ledger) prepare(r *Request) (*event.ApprovalRequested, error) {
 	if r.Expires > 0 {
 		q.ExpiresAt = l.now().Add(r.Expires).UnixMilli()
 	}
-	shown, whole := 0, len(r.Detail) <= maxFields && len(q.Title) <= maxTitle
-	if len(q.Title) > maxTitle {
+	shown, whole := 0, len(r.Detail) <= maxFields && cost(q.Title) <= maxTitle
+	if !whole {
 		q.Title = cut(q.Title, maxTitle)
 	}
 	for i, f := range r.Detail {
@@ -86,11 +94,12 @@ func (l *Ledger) prepare(r *Request) (*event.ApprovalRequested, error) {
 			break
 		}
 		f.Name, f.Value = showable(f.Name), showable(f.Value)
-		if room := maxShown - shown; len(f.Value)+len(f.Name) > room {
+		if room := maxShown - shown; cost(f.Name)+cost(f.Value)+fieldCost > room {
 			whole = false
-			f.Name, f.Value = cut(f.Name, 200), cut(f.Value, max(room-200, 0))
+			f.Name = cut(f.Name, 100)
+			f.Value = cut(f.Value, max(room-cost(f.Name)-fieldCost, 0))
 		}
-		shown += len(f.Name) + len(f.Value)
+		shown += cost(f.Name) + cost(f.Value) + fieldCost
 		q.Detail = append(q.Detail, f)
 	}
 	if !whole {
@@ -118,14 +127,36 @@ func showable(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
+// fieldCost is what a field takes beside its name and value.
+const fieldCost = 50
+
+func runeCost(r rune) int {
+	switch {
+	case r == '"' || r == '\\':
+		return 2
+	case r < 0x20 || r == '\u2028' || r == '\u2029':
+		return 6
+	}
+	return utf8.RuneLen(r)
+}
+
+// cost is how many bytes a text takes in JSON.
+func cost(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeCost(r)
+	}
+	return n
+}
+
+// cut shortens text to at most n bytes of JSON.
 func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
+	for i, r := range s {
+		if n -= runeCost(r); n < 0 {
+			return s[:i]
+		}
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return s
 }
 
 func grantFault(g *event.Grant, project domain.ProjectID, session domain.SessionID) string {

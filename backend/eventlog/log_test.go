@@ -271,6 +271,26 @@ func TestIdleReaderHoldsNothingUp(t *testing.T) {
 	}
 }
 
+// A reader that comes with a place of another log is told so, instead of missing what comes.
+func TestPlaceOfAnotherLog(t *testing.T) {
+	ctx := context.Background()
+	l := openTest(t, t.TempDir())
+	out, err := l.Append(ctx, msg("session:a", "x"))
+	must(t, err)
+	sub := l.Subscribe(Filter{}, out[0].ID+1)
+	defer sub.Close()
+	if _, err := sub.Next(ctx); domain.CodeOf(err) != domain.CodeConflict {
+		t.Fatal(err)
+	}
+	at := l.Subscribe(Filter{}, out[0].ID)
+	defer at.Close()
+	next, err := l.Append(ctx, msg("session:a", "y"))
+	must(t, err)
+	if e, err := at.Next(ctx); err != nil || e.ID != next[0].ID {
+		t.Fatal(e, err)
+	}
+}
+
 func TestCloseEndsReaders(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -2,9 +2,11 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"sync"
 
+	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 )
 
@@ -21,6 +23,7 @@ type Subscription struct {
 	upTo int64 // pos once page is used up
 
 	wake chan struct{}
+	past bool // the place was never given: the reader knows another log
 
 	mu      sync.Mutex
 	live    []transient // oldest first, bounded
@@ -35,10 +38,11 @@ type transient struct {
 
 // Subscribe delivers what matches f after the event afterID, stored events first,
 // then live ones, without gap or duplicate, and transient events as they come.
-// f.AfterID, f.Limit and f.Tail are ignored. End it with Close.
+// f.AfterID, f.Limit and f.Tail are ignored. An afterID past the end (a reader that
+// knew another log) makes Next fail with a conflict. End it with Close.
 func (l *Log) Subscribe(f Filter, afterID int64) *Subscription {
 	f.AfterID, f.BeforeID, f.Limit, f.Tail = 0, 0, 0, false
-	s := &Subscription{log: l, f: f, pos: max(afterID, 0), wake: make(chan struct{}, 1)}
+	s := &Subscription{log: l, f: f, pos: max(afterID, 0), wake: make(chan struct{}, 1), past: afterID > l.LatestID()}
 	l.subMu.Lock()
 	l.subs[s] = struct{}{}
 	l.subMu.Unlock()
@@ -75,6 +79,9 @@ func (s *Subscription) poke() {
 // subscription or the log is closed (ErrClosed), or when the database cannot be read;
 // after the last the place is kept and Next may be called again.
 func (s *Subscription) Next(ctx context.Context) (event.Envelope, error) {
+	if s.past {
+		return event.Envelope{}, domain.E(domain.CodeConflict, fmt.Sprintf("There is no event %d yet: the place is of another log", s.pos), "load everything again from the start", nil)
+	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return event.Envelope{}, err
