@@ -32,7 +32,7 @@ var langs = map[string][]string{
 
 type execArgs struct {
 	Argv      []string          `json:"argv"`
-	Script    string            `json:"script"`
+	Script    string            `json:"code"`
 	Lang      string            `json:"lang"`
 	Workdir   string            `json:"workdir"`
 	Env       map[string]string `json:"env"`
@@ -50,21 +50,21 @@ func execTool() tool.Tool {
 	return tool.Tool{
 		Name: "exec",
 		Description: "Run a command in the machine and wait for it to end. Give either argv (a program and its arguments, passed as they are: no shell, no globs, no variables) " +
-			"or script (a text in lang, by default bash). The working folder is /workspace unless workdir says otherwise. Each call is a new process: cd and variables do not carry over. " +
+			"or code (a text in lang, by default bash). The working folder is /workspace unless workdir says otherwise. Each call is a new process: cd and variables do not carry over. " +
 			"The answer has exit_code, stdout and stderr (long output is cut in the middle; all of it is kept as an artefact). A command that does not end within timeout_ms (default 120000) is killed with its children. " +
 			"Network access works through a proxy and may wait for the person's permission. To start a server, run it in the background with its output redirected to a file.",
 		Schema: json.RawMessage(`{
 			"type": "object",
 			"properties": {
 				"argv": {"type": "array", "items": {"type": "string", "maxLength": 100000}, "minItems": 1, "maxItems": 4096, "description": "program and arguments"},
-				"script": {"type": "string", "minLength": 1, "maxLength": 100000, "description": "text to run with lang"},
-				"lang": {"enum": ["bash", "sh", "python", "node", "perl", "ruby"], "description": "language of script; default bash"},
+				"code": {"type": "string", "minLength": 1, "maxLength": 100000, "description": "text to run with lang"},
+				"lang": {"enum": ["bash", "sh", "python", "node", "perl", "ruby"], "description": "language of code; default bash"},
 				"workdir": {"type": "string", "maxLength": 4096, "description": "folder to run in; relative to /workspace"},
 				"env": {"type": "object", "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 200}, "additionalProperties": {"type": "string", "maxLength": 32768}, "maxProperties": 64, "description": "variables to set"},
 				"timeout_ms": {"type": "integer", "minimum": 1, "maximum": 3600000, "description": "default 120000"}
 			},
 			"additionalProperties": false,
-			"oneOf": [{"required": ["argv"]}, {"required": ["script"]}]
+			"oneOf": [{"required": ["argv"]}, {"required": ["code"]}]
 		}`),
 		Reach:   domain.ReachMachine,
 		Changes: true,
@@ -95,7 +95,7 @@ func execTool() tool.Tool {
 			}
 			if a.Script != "" {
 				add("language", a.lang())
-				add("script", a.Script)
+				add("code", a.Script)
 			} else {
 				list, _ := json.Marshal(a.Argv)
 				add("argv", string(list))
@@ -148,7 +148,7 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if a.Script != "" {
 		if len(a.Script) > maxScript {
 			e := domain.E(domain.CodeTooLarge, fmt.Sprintf("The script has %d bytes, at most %d can be passed", len(a.Script), maxScript), "write it to a file with write and run that", nil)
-			e.Pointer = "/script"
+			e.Pointer = "/code"
 			return tool.Result{}, e
 		}
 		argv = append(slices.Clone(langs[a.lang()]), a.Script)
@@ -161,7 +161,7 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 				e.Pointer = fmt.Sprintf("/argv/%d", i-1)
 			}
 			if i > 0 && a.Script != "" {
-				e.Pointer = "/script"
+				e.Pointer = "/code"
 			}
 			return tool.Result{}, e
 		}

@@ -30,9 +30,9 @@ func TestExecPassesTheCommand(t *testing.T) {
 		want guest.ExecSpec
 	}{
 		{`{"argv":["git","log","a b","$X"]}`, guest.ExecSpec{Argv: []string{"git", "log", "a b", "$X"}, Dir: "/workspace", Timeout: 2 * time.Minute}},
-		{`{"script":"echo $HOME\n","workdir":"sub/../x","env":{"A":"1"},"timeout_ms":1500}`, guest.ExecSpec{Argv: []string{"bash", "-c", "echo $HOME\n"}, Dir: "/workspace/x", Env: map[string]string{"A": "1"}, Timeout: 1500 * time.Millisecond}},
-		{`{"script":"print(1)","lang":"python","workdir":"/tmp"}`, guest.ExecSpec{Argv: []string{"python3", "-c", "print(1)"}, Dir: "/tmp", Timeout: 2 * time.Minute}},
-		{`{"script":"1","lang":"node"}`, guest.ExecSpec{Argv: []string{"node", "-e", "1"}, Dir: "/workspace", Timeout: 2 * time.Minute}},
+		{`{"code":"echo $HOME\n","workdir":"sub/../x","env":{"A":"1"},"timeout_ms":1500}`, guest.ExecSpec{Argv: []string{"bash", "-c", "echo $HOME\n"}, Dir: "/workspace/x", Env: map[string]string{"A": "1"}, Timeout: 1500 * time.Millisecond}},
+		{`{"code":"print(1)","lang":"python","workdir":"/tmp"}`, guest.ExecSpec{Argv: []string{"python3", "-c", "print(1)"}, Dir: "/tmp", Timeout: 2 * time.Minute}},
+		{`{"code":"1","lang":"node"}`, guest.ExecSpec{Argv: []string{"node", "-e", "1"}, Dir: "/workspace", Timeout: 2 * time.Minute}},
 	} {
 		r.process(&fakeProcess{pieces: outputs(false, "hi\n", 10), exit: guest.Exit{Stdout: guest.StreamEnd{Total: 3}}})
 		var a execAnswer
@@ -55,11 +55,11 @@ func TestExecPassesTheCommand(t *testing.T) {
 
 func TestExecRefuses(t *testing.T) {
 	r := newRig(t)
-	for _, args := range []string{`{}`, `{"argv":[]}`, `{"argv":["a"],"script":"b"}`, `{"argv":"ls"}`, `{"script":""}`, `{"script":"x","lang":"cobol"}`, `{"argv":["a"],"env":{"A-B":"1"}}`,
+	for _, args := range []string{`{}`, `{"argv":[]}`, `{"argv":["a"],"code":"b"}`, `{"argv":"ls"}`, `{"code":""}`, `{"code":"x","lang":"cobol"}`, `{"argv":["a"],"env":{"A-B":"1"}}`,
 		`{"argv":["a"],"env":{"A":1}}`, `{"argv":["a"],"timeout_ms":0}`, `{"argv":["a"],"timeout_ms":3600001}`, `{"argv":["a"],"root":true}`, `{"argv":["a\u0000b"]}`, `{"argv":["a"],"env":{"A":"\u0000"}}`, `{"argv":["a"],"workdir":"\u0000"}`} {
 		r.fails("exec", args, domain.CodeInvalid)
 	}
-	long, _ := json.Marshal(map[string]string{"script": strings.Repeat("ü", 60000)})
+	long, _ := json.Marshal(map[string]string{"code": strings.Repeat("ü", 60000)})
 	r.fails("exec", string(long), domain.CodeTooLarge, "write it to a file")
 	if len(r.guest.execs.started) != 0 {
 		t.Fatal("something ran")
@@ -311,8 +311,8 @@ func TestExecView(t *testing.T) {
 	r := newRig(t)
 	for args, want := range map[string][3]string{
 		`{"argv":["git","commit","-m","a b"]}`:                          {"Run git commit -m 'a b'", "git", ""},
-		`{"script":"cd x\nmake"}`:                                       {"Run bash: cd x …", "", "bash"},
-		`{"script":"print(1)","lang":"python","env":{"B":"2","A":"1"}}`: {"Run python: print(1)", "", "python"},
+		`{"code":"cd x\nmake"}`:                                       {"Run bash: cd x …", "", "bash"},
+		`{"code":"print(1)","lang":"python","env":{"B":"2","A":"1"}}`: {"Run python: print(1)", "", "python"},
 		`{"argv":["a\nb\u001b[0m"]}`:                                    {"Run 'a b<U+001B>[0m'", "a\nb\x1b[0m", ""},
 	} {
 		p, err := r.reg.Prepare("exec", json.RawMessage(args))
