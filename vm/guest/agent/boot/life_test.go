@@ -36,6 +36,18 @@ func waitFile(t *testing.T, path string) string {
 	return ""
 }
 
+// waitPid reads a pid that a command writes.
+func waitPid(t *testing.T, path string) string {
+	t.Helper()
+	for end := time.Now().Add(hang); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if b, err := os.ReadFile(path); err == nil && strings.HasSuffix(string(b), "\n") {
+			return strings.TrimSpace(string(b))
+		}
+	}
+	t.Fatalf("%s never came", path)
+	return ""
+}
+
 func alive(pid string) bool {
 	n, err := strconv.Atoi(pid)
 	if err != nil || n <= 0 {
@@ -80,7 +92,7 @@ func TestKillTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, c := waitFile(t, h.work+"/b"), waitFile(t, h.work+"/c")
+	b, c := waitPid(t, h.work+"/b"), waitPid(t, h.work+"/c")
 	if !alive(b) || !alive(c) {
 		t.Fatal("the tree is not up")
 	}
@@ -102,15 +114,13 @@ func TestTimeout(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(nil)
 	spec := sh(stubborn(h.work))
-	spec.Timeout, spec.Grace = 300*time.Millisecond, 100*time.Millisecond
+	spec.Timeout, spec.Grace = 3*time.Second, 100*time.Millisecond
 	r := h.run(g, spec)
 	if !r.exit.TimedOut || r.exit.Killed || r.exit.Signal != "SIGKILL" {
 		t.Fatalf("got %+v", r.exit)
 	}
 	for _, f := range []string{"b", "c"} {
-		if pid, err := os.ReadFile(h.work + "/" + f); err == nil {
-			waitDead(t, strings.TrimSpace(string(pid)))
-		}
+		waitDead(t, waitPid(t, h.work+"/"+f))
 	}
 	// One that obeys SIGTERM ends by it.
 	r = h.run(g, guest.ExecSpec{Argv: []string{"sleep", "1000"}, Timeout: 50 * time.Millisecond})
@@ -136,7 +146,7 @@ func TestBackground(t *testing.T) {
 	if r.out != "started\n" || r.exit.Code != 5 {
 		t.Fatalf("got %+v", r)
 	}
-	pid := waitFile(t, h.work+"/pid")
+	pid := waitPid(t, h.work+"/pid")
 	if len(r.exit.Background) != 1 || strconv.Itoa(r.exit.Background[0].Pid) != pid || strings.Join(r.exit.Background[0].Argv, " ") != "sleep 1000" {
 		t.Fatalf("background %+v, want pid %s", r.exit.Background, pid)
 	}
@@ -456,7 +466,7 @@ func TestShutdown(t *testing.T) {
 	if _, err := g.Execs().Start(h.ctx(), guest.ExecSpec{ID: id, Argv: []string{"sh", "-c", "echo $$ >" + h.work + "/pid; sleep 1000"}}); err != nil {
 		t.Fatal(err)
 	}
-	pid := waitFile(t, h.work+"/pid")
+	pid := waitPid(t, h.work+"/pid")
 	if err := g.Shutdown(h.ctx()); err != nil {
 		t.Fatal(err)
 	}
