@@ -171,3 +171,44 @@ func TestDamagedHead(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 }
+
+// TestPowerLoss: objects that were written but never synced may be cut short.
+func TestPowerLoss(t *testing.T) {
+	for _, pack := range []bool{false, true} {
+		dir := t.TempDir()
+		s, _ := Open(dir)
+		b, _ := s.Begin(false)
+		first, err := b.Put("blob", []byte("first"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit(t, s, b, []ID{first})
+		b, _ = s.Begin(pack)
+		whole, _ := b.Put("blob", []byte("whole"))
+		half, _ := b.Put("blob", bytes.Repeat([]byte("half"), 100))
+		if err := b.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		if pack {
+			name := glob1(t, escape(dir)+"/objects/pack/*.pack")
+			os.Chmod(name, 0o600)
+			os.Truncate(name, 40)
+		} else {
+			os.Chmod(s.loose(half), 0o600)
+			os.Truncate(s.loose(half), 9)
+		}
+		again, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Has(half) || again.Has(whole) == pack || !again.Has(first) {
+			t.Fatalf("pack=%v: half %v whole %v first %v", pack, again.Has(half), again.Has(whole), again.Has(first))
+		}
+		b, _ = again.Begin(pack)
+		if _, err := b.Put("blob", bytes.Repeat([]byte("half"), 100)); err != nil {
+			t.Fatal(err)
+		}
+		commit(t, again, b, []ID{half})
+		git(t, again, "fsck", "--strict")
+	}
+}

@@ -4,14 +4,17 @@ package objects
 
 import (
 	"bytes"
+	"compress/zlib"
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,6 +97,7 @@ func Open(dir string) (*Store, error) {
 			os.Remove(name)
 		}
 	}
+	s.clearUnsynced()
 	idx, _ := filepath.Glob(filepath.Join(escape(dir), "objects/pack/pack-*.idx"))
 	for _, name := range idx {
 		if p, err := readPackIndex(name); err == nil {
@@ -101,6 +105,82 @@ func Open(dir string) (*Store, error) {
 		}
 	}
 	return s, nil
+}
+
+// clearUnsynced removes damaged objects that are younger than the ref. A power
+// loss between writing and syncing a checkpoint can leave some, cut short; they
+// are not named yet, but the next checkpoint would take them for written.
+func (s *Store) clearUnsynced() {
+	var synced time.Time
+	if fi, err := os.Stat(filepath.Join(s.dir, Ref)); err == nil {
+		synced = fi.ModTime()
+	}
+	young := func(name string) bool {
+		fi, err := os.Lstat(name)
+		return err == nil && fi.ModTime().After(synced)
+	}
+	packs, _ := filepath.Glob(filepath.Join(escape(s.dir), "objects/pack/pack-*.pack"))
+	for _, name := range packs {
+		idx := strings.TrimSuffix(name, ".pack") + ".idx"
+		if _, err := os.Lstat(idx); err == nil && (!young(name) && !young(idx) || packIntact(name, idx)) {
+			continue
+		}
+		os.Remove(idx)
+		os.Remove(name)
+	}
+	loose, _ := filepath.Glob(filepath.Join(escape(s.dir), "objects/[0-9a-f][0-9a-f]/*"))
+	for _, name := range loose {
+		if young(name) && !looseIntact(name) {
+			os.Remove(name)
+		}
+	}
+}
+
+func packIntact(name, idx string) bool {
+	if _, err := readPackIndex(idx); err != nil {
+		return false
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil || fi.Size() < 12+sha1.Size {
+		return false
+	}
+	h := sha1.New()
+	if _, err := io.CopyN(h, f, fi.Size()-sha1.Size); err != nil {
+		return false
+	}
+	var sum [sha1.Size]byte
+	if _, err := io.ReadFull(f, sum[:]); err != nil {
+		return false
+	}
+	return bytes.Equal(h.Sum(nil), sum[:])
+}
+
+func looseIntact(name string) bool {
+	want, err := Parse(filepath.Base(filepath.Dir(name)) + filepath.Base(name))
+	if err != nil {
+		return true // not an object of ours
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	z, err := zlib.NewReader(f)
+	if err != nil {
+		return false
+	}
+	h := sha1.New()
+	if _, err := io.Copy(h, z); err != nil {
+		return false
+	}
+	var got ID
+	h.Sum(got[:0])
+	return got == want
 }
 
 func escape(dir string) string {
