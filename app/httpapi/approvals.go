@@ -31,7 +31,7 @@ func (s *server) approvals(api huma.API) {
 		return ok(a, err)
 	})
 	type answerIn struct {
-		caller
+		Caller
 		ID   string `path:"id"`
 		Body struct {
 			Digest string `json:"digest" doc:"the digest of what was shown"`
@@ -58,7 +58,7 @@ func (s *server) approvals(api huma.API) {
 		return ok(out, nil)
 	})
 	type addIn struct {
-		caller
+		Caller
 		ID   string `path:"project"`
 		Body struct {
 			Host     string          `json:"host" doc:"a host name, or host:port"`
@@ -79,7 +79,7 @@ func (s *server) approvals(api huma.API) {
 		return ok(g, err)
 	})
 	type removeIn struct {
-		caller
+		Caller
 		Project string `path:"project"`
 		ID      string `path:"id"`
 	}

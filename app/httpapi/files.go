@@ -98,8 +98,8 @@ func (s *server) files(api huma.API) {
 		return ok(out, nil)
 	})
 	type writeIn struct {
-		caller
-		waitIn
+		Caller
+		WaitFor
 		ID   string `path:"id"`
 		Body struct {
 			Path    string `json:"path" maxLength:"4096"`

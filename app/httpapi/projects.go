@@ -58,7 +58,7 @@ func (s *server) view(p domain.Project) ProjectView {
 
 func (s *server) projects(api huma.API) {
 	type createIn struct {
-		caller
+		Caller
 		Body NewProject
 	}
 	huma.Register(api, op("create-project", http.MethodPost, "/v1/projects", "Bring a source into a machine of its own; answers when the workspace is ready"), func(ctx context.Context, in *createIn) (*body[ProjectView], error) {
@@ -78,7 +78,7 @@ func (s *server) projects(api huma.API) {
 		return ok(out, nil)
 	})
 	type oneIn struct {
-		caller
+		Caller
 		ID string `path:"project"`
 	}
 	find := func(id string) (domain.Project, error) { return s.Projects.Get(domain.ProjectID(id)) }

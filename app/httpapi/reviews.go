@@ -13,7 +13,7 @@ import (
 
 func (s *server) reviews(api huma.API) {
 	type openIn struct {
-		caller
+		Caller
 		ID   string `path:"project"`
 		Body struct {
 			Remote string `json:"remote,omitempty" maxLength:"4096" doc:"path, ssh or https address the changes are meant for"`
@@ -38,7 +38,7 @@ func (s *server) reviews(api huma.API) {
 		return ok(v, err)
 	})
 	type decideIn struct {
-		caller
+		Caller
 		ID   string `path:"id"`
 		Body struct {
 			File     string          `json:"file,omitempty" doc:"the file's id; empty = everything"`
@@ -51,7 +51,7 @@ func (s *server) reviews(api huma.API) {
 		return ok(v, err)
 	})
 	type pushIn struct {
-		caller
+		Caller
 		ID   string `path:"id"`
 		Body struct {
 			Remote  string `json:"remote" maxLength:"4096"`

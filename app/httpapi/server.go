@@ -223,13 +223,13 @@ func limitBody(next http.Handler) http.Handler {
 	})
 }
 
-// caller carries who calls: a person unless the client says otherwise. The door
+// Caller carries who calls: a person unless the client says otherwise. The door
 // is reached by the user's own programs alone, so the word is taken.
-type caller struct {
+type Caller struct {
 	Actor string `header:"X-Glasshouse-Actor" enum:"person,demo,agent,script" default:"person" doc:"who acts"`
 }
 
-func (c caller) actor() domain.Actor {
+func (c Caller) actor() domain.Actor {
 	if c.Actor == "" {
 		return "person"
 	}

@@ -24,7 +24,7 @@ type SessionAnswer struct {
 }
 
 // ExecAnswer is what came of an exec. Which fields are set depends on how long
-// the caller waited.
+// the Caller waited.
 type ExecAnswer struct {
 	ExecutionID domain.StepID      `json:"execution_id"`
 	State       domain.StepState   `json:"state"`
@@ -87,14 +87,16 @@ func streamText(name string, o *event.OutputStream, logs []string, arts *[]event
 	return o.Head + "\n[…]\n" + o.Tail, logs
 }
 
-type waitIn struct {
+// WaitFor says how long a caller waits for a step. It is exported, like Caller, for
+// the API library looks only at exported parts of an input.
+type WaitFor struct {
 	Wait      string `query:"wait" enum:"started,ended,sealed" default:"started" doc:"started: answer at once; ended: with exit and output; sealed: with file changes too"`
 	TimeoutMS int64  `query:"wait_ms" minimum:"0" maximum:"86400000" doc:"answer with what is known after this long; 0 = no limit"`
 }
 
 // answer waits for a step as asked. A step whose question waits answers at once:
 // nobody should hang on a person.
-func (w waitIn) answer(ctx context.Context, st *session.Step) (session.StepView, error) {
+func (w WaitFor) answer(ctx context.Context, st *session.Step) (session.StepView, error) {
 	if w.TimeoutMS > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(w.TimeoutMS)*time.Millisecond)
@@ -119,7 +121,7 @@ func (w waitIn) answer(ctx context.Context, st *session.Step) (session.StepView,
 
 func (s *server) sessions(api huma.API) {
 	type createIn struct {
-		caller
+		Caller
 		Body struct {
 			Project domain.ProjectID `json:"project_id"`
 			Title   string           `json:"title,omitempty" maxLength:"200"`
@@ -149,7 +151,7 @@ func (s *server) sessions(api huma.API) {
 		return ok(out, nil)
 	})
 	type oneIn struct {
-		caller
+		Caller
 		ID string `path:"id"`
 	}
 	huma.Register(api, op("get-session", http.MethodGet, "/v1/sessions/{id}", "A session now"), func(ctx context.Context, in *oneIn) (*body[SessionAnswer], error) {
@@ -159,7 +161,7 @@ func (s *server) sessions(api huma.API) {
 		return ok(none{}, s.Sessions.End(ctx, domain.SessionID(in.ID), in.actor()))
 	})
 	type cancelIn struct {
-		caller
+		Caller
 		ID   string `path:"id"`
 		Body struct {
 			Step domain.StepID `json:"step_id,omitempty" doc:"empty = everything the session runs"`
@@ -169,8 +171,8 @@ func (s *server) sessions(api huma.API) {
 		return ok(none{}, s.Sessions.Cancel(ctx, domain.SessionID(in.ID), in.Body.Step))
 	})
 	type execIn struct {
-		caller
-		waitIn
+		Caller
+		WaitFor
 		ID   string `path:"id"`
 		Body struct {
 			Code      string            `json:"code,omitempty" doc:"a script; needs lang"`
@@ -195,8 +197,8 @@ func (s *server) sessions(api huma.API) {
 		return ok(execAnswer(v), err)
 	})
 	type callIn struct {
-		caller
-		waitIn
+		Caller
+		WaitFor
 		ID   string `path:"id"`
 		Body struct {
 			Tool string          `json:"tool"`
@@ -216,7 +218,7 @@ func (s *server) sessions(api huma.API) {
 		return ok(v, err)
 	})
 	type stepIn struct {
-		waitIn
+		WaitFor
 		ID   string `path:"id"`
 		Step string `path:"step"`
 	}
@@ -237,7 +239,7 @@ func (s *server) sessions(api huma.API) {
 		return ok(execAnswer(v), err)
 	})
 	type turnIn struct {
-		caller
+		Caller
 		ID   string `path:"id"`
 		Body struct {
 			Agent  string `json:"agent" enum:"playbook" doc:"which agent works"`
@@ -262,7 +264,7 @@ func (s *server) sessions(api huma.API) {
 		return ok(turnOut{turn}, nil)
 	})
 	type sayIn struct {
-		caller
+		Caller
 		ID   string `path:"id"`
 		Body struct {
 			Text string `json:"text" maxLength:"32768"`

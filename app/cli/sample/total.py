@@ -9,6 +9,15 @@ def total(prices, rate="standard"):
     return int(net * RATES[rate] + 0.5)
 
 
+def parse(text):
+    """Return the prices in text, one in each line, in cents."""
+    prices = []
+    for line in text.splitlines():
+        if line.strip():
+            prices.append(round(float(line) * 100))
+    return prices
+
+
 def receipt(prices):
     """Return one line for each price and the total below them."""
     lines = [f"{p / 100:8.2f}" for p in prices]

@@ -310,10 +310,10 @@ func TestExecWithoutRoomForOutput(t *testing.T) {
 func TestExecView(t *testing.T) {
 	r := newRig(t)
 	for args, want := range map[string][3]string{
-		`{"argv":["git","commit","-m","a b"]}`:                          {"Run git commit -m 'a b'", "git", ""},
+		`{"argv":["git","commit","-m","a b"]}`:                        {"Run git commit -m 'a b'", "git", ""},
 		`{"code":"cd x\nmake"}`:                                       {"Run bash: cd x …", "", "bash"},
 		`{"code":"print(1)","lang":"python","env":{"B":"2","A":"1"}}`: {"Run python: print(1)", "", "python"},
-		`{"argv":["a\nb\u001b[0m"]}`:                                    {"Run 'a b<U+001B>[0m'", "a\nb\x1b[0m", ""},
+		`{"argv":["a\nb\u001b[0m"]}`:                                  {"Run 'a b<U+001B>[0m'", "a\nb\x1b[0m", ""},
 	} {
 		p, err := r.reg.Prepare("exec", json.RawMessage(args))
 		if err != nil {

@@ -1349,7 +1349,10 @@ export interface operations {
     "answer-approval": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -1667,7 +1670,10 @@ export interface operations {
     "create-project": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path?: never;
             cookie?: never;
         };
@@ -1700,7 +1706,10 @@ export interface operations {
     "get-project": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1731,7 +1740,10 @@ export interface operations {
     "delete-project": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1762,7 +1774,10 @@ export interface operations {
     "get-machine": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1793,7 +1808,10 @@ export interface operations {
     "start-machine": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1824,7 +1842,10 @@ export interface operations {
     "stop-machine": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1855,7 +1876,10 @@ export interface operations {
     "open-review": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1921,7 +1945,10 @@ export interface operations {
     "add-rule": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
             };
@@ -1956,7 +1983,10 @@ export interface operations {
     "remove-rule": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 project: string;
                 id: string;
@@ -2083,7 +2113,10 @@ export interface operations {
     decide: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2118,7 +2151,10 @@ export interface operations {
     "plan-push": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2153,7 +2189,10 @@ export interface operations {
     push: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2219,7 +2258,10 @@ export interface operations {
     "create-session": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path?: never;
             cookie?: never;
         };
@@ -2252,7 +2294,10 @@ export interface operations {
     "get-session": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2282,8 +2327,16 @@ export interface operations {
     };
     "call-tool": {
         parameters: {
-            query?: never;
-            header?: never;
+            query?: {
+                /** @description started: answer at once; ended: with exit and output; sealed: with file changes too */
+                wait?: "started" | "ended" | "sealed";
+                /** @description answer with what is known after this long; 0 = no limit */
+                wait_ms?: number;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2318,7 +2371,10 @@ export interface operations {
     cancel: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2353,7 +2409,10 @@ export interface operations {
     "end-session": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2383,8 +2442,16 @@ export interface operations {
     };
     exec: {
         parameters: {
-            query?: never;
-            header?: never;
+            query?: {
+                /** @description started: answer at once; ended: with exit and output; sealed: with file changes too */
+                wait?: "started" | "ended" | "sealed";
+                /** @description answer with what is known after this long; 0 = no limit */
+                wait_ms?: number;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2453,8 +2520,16 @@ export interface operations {
     };
     "write-file": {
         parameters: {
-            query?: never;
-            header?: never;
+            query?: {
+                /** @description started: answer at once; ended: with exit and output; sealed: with file changes too */
+                wait?: "started" | "ended" | "sealed";
+                /** @description answer with what is known after this long; 0 = no limit */
+                wait_ms?: number;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2523,7 +2598,10 @@ export interface operations {
     say: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };
@@ -2557,7 +2635,12 @@ export interface operations {
     };
     "get-step": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description started: answer at once; ended: with exit and output; sealed: with file changes too */
+                wait?: "started" | "ended" | "sealed";
+                /** @description answer with what is known after this long; 0 = no limit */
+                wait_ms?: number;
+            };
             header?: never;
             path: {
                 id: string;
@@ -2589,7 +2672,12 @@ export interface operations {
     };
     "get-exec": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description started: answer at once; ended: with exit and output; sealed: with file changes too */
+                wait?: "started" | "ended" | "sealed";
+                /** @description answer with what is known after this long; 0 = no limit */
+                wait_ms?: number;
+            };
             header?: never;
             path: {
                 id: string;
@@ -2622,7 +2710,10 @@ export interface operations {
     "start-turn": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
             path: {
                 id: string;
             };

@@ -1,13 +1,8 @@
 // The one way the page speaks to the core: fetch, and a stream of ndjson. The
 // same paths work in the window (through its asset handler) and in a browser.
+import type { ApiError } from './types'
 
-export interface ApiError {
-  code: string
-  what: string
-  hint?: string
-  pointer?: string
-}
-
+/** A call that did not work out, in the core's words. Status 0: nobody answered. */
 export class CallError extends Error {
   constructor(
     readonly status: number,
@@ -24,10 +19,28 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
     init.body = JSON.stringify(body)
     init.headers = { 'Content-Type': 'application/json' }
   }
-  const res = await fetch(path, init)
+  const res = await reach(path, init)
   const text = await res.text()
   if (!res.ok) throw new CallError(res.status, parseError(res.status, text))
   return (text ? JSON.parse(text) : undefined) as T
+}
+
+/** The bytes of an artefact, at most max of them. */
+export async function blob(sha: string, max: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
+  const res = await reach(`/v1/blobs/${encodeURIComponent(sha)}`, { signal: signal ?? null })
+  if (!res.ok) throw new CallError(res.status, parseError(res.status, await res.text()))
+  const b = new Uint8Array(await res.arrayBuffer())
+  if (b.length > max) throw new CallError(413, { code: 'too_large', what: `the artefact has ${b.length} bytes, too many to show here`, hint: 'get it from a terminal' })
+  return b
+}
+
+async function reach(path: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(path, init)
+  } catch (err) {
+    if (init.signal?.aborted) throw new CallError(0, { code: 'unavailable', what: 'you gave the call up' })
+    throw new CallError(0, { code: 'unavailable', what: `nobody answered: ${err instanceof Error ? err.message : String(err)}`, hint: 'see whether the core runs; the page connects again by itself' })
+  }
 }
 
 function parseError(status: number, text: string): ApiError {
@@ -40,22 +53,35 @@ function parseError(status: number, text: string): ApiError {
   return { code: 'internal', what: `the core answered ${status}: ${text.slice(0, 200)}` }
 }
 
-/** Yields the lines of a stream until it ends or is cut. */
-export async function* lines(path: string, signal: AbortSignal): AsyncGenerator<string> {
-  const res = await fetch(path, { signal })
+/** Any thrown value in the shape errors are shown in. */
+export function asError(err: unknown): ApiError {
+  if (err instanceof CallError) return err.api
+  return { code: 'internal', what: err instanceof Error ? err.message : String(err) }
+}
+
+/**
+ * Yields the lines of a stream until it ends or is cut; an empty line is a sign
+ * of life. onOpen is called once the stream is there, even if it is quiet.
+ */
+export async function* lines(path: string, signal: AbortSignal, onOpen?: () => void): AsyncGenerator<string> {
+  const res = await reach(path, { signal })
   if (!res.ok || !res.body) throw new CallError(res.status, parseError(res.status, await res.text()))
+  onOpen?.()
   const reader = res.body.getReader()
   const dec = new TextDecoder()
-  let rest = ''
+  // Parts of a line that is not complete yet: long lines come in many pieces.
+  let rest: string[] = []
   for (;;) {
     const { done, value } = await reader.read()
     if (done) return
-    rest += dec.decode(value, { stream: true })
+    let text = dec.decode(value, { stream: true })
     let at: number
-    while ((at = rest.indexOf('\n')) >= 0) {
-      const line = rest.slice(0, at)
-      rest = rest.slice(at + 1)
-      if (line) yield line
+    while ((at = text.indexOf('\n')) >= 0) {
+      rest.push(text.slice(0, at))
+      yield rest.join('')
+      rest = []
+      text = text.slice(at + 1)
     }
+    if (text) rest.push(text)
   }
 }

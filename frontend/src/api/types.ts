@@ -8,7 +8,13 @@ export type Session = S['Session']
 export type Approval = S['Approval']
 export type Review = S['ReviewView']
 export type ReviewFile = S['FileView']
+export type Hunk = S['Hunk']
+export type DiffLine = S['Line']
 export type Push = S['PushView']
+export type Plan = S['Plan']
+export type Info = S['Info']
+export type ApiError = S['ApiError']
+export type NewProject = S['NewProject']
 
 /** An event as /v1/events sends it; `data` is typed by `type` where it is used. */
 export interface Envelope {
@@ -22,6 +28,6 @@ export interface Envelope {
   project_id?: string
   session_id?: string
   step_id?: string
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any -- narrowed by the reducer
+  // Narrowed by the reducer, which alone reads it.
   data: any
 }
