@@ -392,7 +392,11 @@ func (s *Source) refValue(name string) (string, error) {
 		}
 		return "ref: " + filepath.ToSlash(target), nil
 	}
-	if isFile(path) {
+	fi, err := os.Lstat(path)
+	switch {
+	case err == nil && !fi.IsDir() && !fi.Mode().IsRegular():
+		return "", refuse(fmt.Sprintf("the reference %s of %s is no regular file", name, s.Path), "repair it with git, or choose another folder")
+	case err == nil && fi.Mode().IsRegular():
 		b, err := readSmall(path, 4096)
 		if err != nil {
 			return "", err
