@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -179,10 +180,10 @@ func TestStray(t *testing.T) {
 func TestForeignPidIsLeftAlone(t *testing.T) {
 	f := newFixture(t, "a")
 	mc := f.create("m1")
-	p, err := f.run.Start(ctx(t), sleeper())
-	must(t, err)
-	defer p.Kill()
-	self, ok := identify(p.Pid())
+	p := exec.Command("sleep", "600")
+	must(t, p.Start())
+	defer func() { _ = p.Process.Kill(); _ = p.Wait() }()
+	self, ok := identify(p.Process.Pid)
 	if !ok {
 		t.Fatal("the sleeper is not there")
 	}
@@ -198,7 +199,7 @@ func TestForeignPidIsLeftAlone(t *testing.T) {
 			t.Errorf("%+v: %+v", r, i)
 		}
 		must(t, mc.Stop(gone()))
-		if _, ok := identify(p.Pid()); !ok {
+		if _, ok := identify(p.Process.Pid); !ok {
 			t.Fatalf("%+v: a process that is not ours was killed", r)
 		}
 		if i := f.info(mc); i.State != vm.StateOff {
