@@ -198,11 +198,13 @@ func (r *Repo) Fires(w *Tripwire) []string {
 	}
 	run("status")
 	// A process filter that dies takes git with it, so the rest goes without.
-	rest := func(args ...string) { run(append([]string{"-c", "filter.tripp.process=", "-c", "filter.tripp.clean=cat"}, args...)...) }
+	rest := func(args ...string) {
+		run(append([]string{"-c", "filter.tripp.process=", "-c", "filter.tripp.clean=cat"}, args...)...)
+	}
 	for _, args := range [][]string{{"diff"}, {"log", "-p", "-1"}, {"add", "plain.txt"}, {"-c", "commit.gpgSign=false", "commit", "-m", "x"}, {"commit", "--allow-empty", "-m", "y"}, {"checkout", "-f", "HEAD"}, {"fetch", "origin"}, {"xstatus"}} {
 		rest(args...)
 	}
-	r.Remove(".gitattributes", ".git/info/attributes")
+	r.Write(".git/info/attributes", "* !diff !filter !merge\n")
 	r.Write("plain.txt", "three\n")
 	run("diff")
 	fired := w.Fired()
