@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -94,7 +95,7 @@ func MakePlan(ctx context.Context, m *git.Mirror, req PushRequest) (Plan, error)
 	if p.Address, err = m.Target(ctx, req.URL); err != nil {
 		return Plan{}, err
 	}
-	if err := p.choose(ctx, o, tree); err != nil {
+	if err := p.choose(ctx, m, o, tree); err != nil {
 		return Plan{}, err
 	}
 	if err := p.builds(ctx, o); err != nil {
@@ -106,7 +107,7 @@ func MakePlan(ctx context.Context, m *git.Mirror, req PushRequest) (Plan, error)
 }
 
 // choose picks or makes the commit.
-func (p *Plan) choose(ctx context.Context, o *git.Objects, tree git.ID) error {
+func (p *Plan) choose(ctx context.Context, m *git.Mirror, o *git.Objects, tree git.ID) error {
 	r := p.req.Review
 	cid, err := git.ParseID(r.Candidate)
 	if err != nil {
@@ -141,7 +142,7 @@ func (p *Plan) choose(ctx context.Context, o *git.Objects, tree git.ID) error {
 		}
 		parents = []git.ID{base}
 	}
-	id, err := o.WriteCommit(git.NewCommit{Tree: tree, Parents: parents, Author: p.req.Author, Committer: p.req.Committer, Message: msg})
+	id, err := commitOnce(m, o, git.NewCommit{Tree: tree, Parents: parents, Author: p.req.Author, Committer: p.req.Committer, Message: msg})
 	if err != nil {
 		return err
 	}
@@ -151,6 +152,30 @@ func (p *Plan) choose(ctx context.Context, o *git.Objects, tree git.ID) error {
 	}
 	p.Commit, p.Message, p.Author = id.String(), made.Message, made.Author
 	return nil
+}
+
+// commitOnce makes a commit of the host's, or finds the one it made for the same
+// tree, parents, people and message: a plan that is made again, also after a
+// restart, is then the plan that was shown, although time went on.
+func commitOnce(m *git.Mirror, o *git.Objects, c git.NewCommit) (git.ID, error) {
+	key := sha256.Sum256(fmt.Appendf(nil, "%s %v %q %q %q %q %q", c.Tree, c.Parents, c.Author.Name, c.Author.Email, c.Committer.Name, c.Committer.Email, c.Message))
+	ref := "refs/glasshouse/commits/" + hex.EncodeToString(key[:16])
+	if was, err := m.Ref(ref); err == nil {
+		id, err := git.ParseID(was)
+		if err != nil {
+			return id, err
+		}
+		if old, err := o.Commit(id); err == nil && old.Tree == c.Tree && slices.Equal(old.Parents, c.Parents) {
+			return id, nil
+		}
+	} else if !errors.Is(err, git.ErrNotFound) {
+		return git.ID{}, err
+	}
+	id, err := o.WriteCommit(c)
+	if err != nil {
+		return id, err
+	}
+	return id, m.SetRef(ref, id.String(), "*")
 }
 
 // acceptable reports whether a commit may go out as it is: one step from the

@@ -84,6 +84,16 @@ func TestGatePushesPartOfIt(t *testing.T) {
 	if err != nil || p.Own || p.Message != "the agent's words\n" {
 		t.Fatalf("%+v %v", p, err)
 	}
+	// Made again later it is the same plan, so what was shown can be approved.
+	req := g.request()
+	req.Author.When, req.Committer.When = me.When.Add(time.Hour), me.When.Add(time.Hour)
+	if again, err := review.MakePlan(t.Context(), g.m, req); err != nil || again.Digest != p.Digest || again.Commit != p.Commit {
+		t.Fatalf("another plan of the same: %+v %v", again, err)
+	}
+	req.Message = "other words"
+	if other, err := review.MakePlan(t.Context(), g.m, req); err != nil || other.Digest == p.Digest {
+		t.Fatalf("%+v %v", other, err)
+	}
 	if _, err := p.Push(t.Context(), g.m, p.Digest, g.d); err != nil {
 		t.Fatal(err)
 	}
