@@ -93,12 +93,7 @@ func New(ctx context.Context, opener browser.Opener, opt Options) (browser.Brows
 	if err != nil {
 		return nil, err
 	}
-	b := &chrome{
-		opt: opt, gate: make(chan struct{}, 1), changed: make(chan struct{}),
-		sessions: map[string]*sess{}, refs: map[string]*ref{}, refKey: map[refKey]string{},
-		docs: map[string]*doc{}, ords: map[string]int{},
-	}
-	b.gate <- struct{}{}
+	b := newChrome(opt)
 	b.m = newMux(rw, opt.MaxMessage, opt.CallTimeout, b.event)
 	b.root = &sess{m: b.m}
 	b.m.start()
@@ -108,6 +103,16 @@ func New(ctx context.Context, opener browser.Opener, opt Options) (browser.Brows
 		return nil, fmt.Errorf("attaching to the browser: %w", err)
 	}
 	return b, nil
+}
+
+func newChrome(opt Options) *chrome {
+	b := &chrome{
+		opt: opt, gate: make(chan struct{}, 1), changed: make(chan struct{}),
+		sessions: map[string]*sess{}, refs: map[string]*ref{}, refKey: map[refKey]string{},
+		docs: map[string]*doc{}, ords: map[string]int{},
+	}
+	b.gate <- struct{}{}
+	return b
 }
 
 // open runs the opener with a deadline; a pipe that comes too late is closed.

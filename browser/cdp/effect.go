@@ -3,7 +3,6 @@ package cdp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 const (
 	activityGrace = 150 * time.Millisecond // for a first sign of an effect
 	quietTime     = 100 * time.Millisecond
-	maxDiff       = 2000
 )
 
 // mark is a tab's counters just before an action.
@@ -156,16 +154,12 @@ func (b *chrome) effect(ctx context.Context, p *pressed, now *tab) (browser.Effe
 		return e, errCrashed
 	}
 	if same {
-		after, err := b.look(ctx, t, true)
+		d, err := b.changes(ctx, t, p.before)
 		if err != nil {
 			return e, err
 		}
-		e.Page = after.page
-		if after.doc != nil && p.before.doc != nil && after.doc.nonce == p.before.doc.nonce {
-			e.Diff = b.diff(p.before, after)
-		} else {
-			e.Navigated = true
-		}
+		e.Page, e.Diff = d.page, d.text
+		e.Navigated = e.Navigated || d.other
 	} else {
 		e.Page = b.page(ctx, now)
 	}
@@ -179,65 +173,4 @@ func (b *chrome) effect(ctx context.Context, p *pressed, now *tab) (browser.Effe
 	e.None = !e.Navigated && e.Dialog == "" && e.Diff == "" && t.requests == 0
 	b.mu.Unlock()
 	return e, nil
-}
-
-// diff lists the lines that went (-) and came (+), in the order of the page.
-func (b *chrome) diff(before, after *view) string {
-	type key struct {
-		nonce string
-		num   int
-		row   string
-	}
-	keyOf := func(l line) key {
-		if l.K == "a" {
-			return key{l.doc.nonce, l.I, l.row("")}
-		}
-		return key{row: l.row("")}
-	}
-	stay := map[key]int{}
-	for _, l := range after.lines {
-		stay[keyOf(l)]++
-	}
-	var out strings.Builder
-	left := 0
-	add := func(row string) bool {
-		if out.Len()+len(row)+1 > maxDiff {
-			left++
-			return false
-		}
-		out.WriteString(row + "\n")
-		return true
-	}
-	old := map[key]int{}
-	for _, l := range before.lines {
-		k := keyOf(l)
-		old[k]++
-		if stay[k] > 0 {
-			stay[k]--
-			continue
-		}
-		name := ""
-		if l.K == "a" {
-			name = b.refKey[refKey{l.doc.nonce, l.I}]
-		}
-		add("-" + l.row(name)[1:])
-	}
-	for _, l := range after.lines {
-		if k := keyOf(l); old[k] > 0 {
-			old[k]--
-			continue
-		}
-		ref, isNew := b.refFor(after.tab, l)
-		if add("+"+l.row(ref)[1:]) && ref != "" {
-			if isNew {
-				b.remember(ref, after.tab, l)
-			} else {
-				b.refresh(ref, l)
-			}
-		}
-	}
-	if left > 0 {
-		fmt.Fprintf(&out, "[+%d more lines changed]\n", left)
-	}
-	return out.String()
 }

@@ -107,6 +107,9 @@ func (b *chrome) frames(ctx context.Context, t *tab) (*frame, map[string]*frame,
 		if f == root {
 			continue
 		}
+		if len(b.ords) > 10_000 {
+			clear(b.ords) // refs stay unique: their e-numbers are
+		}
 		if b.ords[f.id] == 0 {
 			b.ords[f.id] = len(b.ords) + 1
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp/jsonv2"
+	"github.com/chromedp/cdproto/page"
 
 	"glasshouse/browser"
 )
@@ -19,6 +20,8 @@ import (
 const (
 	maxQueuedBytes = 32 << 20 // commands not yet taken by the pipe
 	maxErrorText   = 400
+	maxResult      = 8 << 20 // of a reply, but for pictures: decoding multiplies it
+	maxEvent       = 4 << 20
 )
 
 var (
@@ -171,7 +174,7 @@ func (m *mux) handle(b []byte) error {
 		}
 		return nil
 	}
-	if msg.Method != "" {
+	if msg.Method != "" && len(msg.Params) <= maxEvent {
 		m.onEvent(msg.SessionID, msg.Method, msg.Params)
 	}
 	return nil
@@ -276,6 +279,9 @@ func (m *mux) call(ctx context.Context, session, method string, params, result a
 	}
 	if result == nil || len(r.result) == 0 {
 		return nil
+	}
+	if len(r.result) > maxResult && method != page.CommandCaptureScreenshot {
+		return fmt.Errorf("%s: the answer has %d bytes, more than the %d taken", method, len(r.result), maxResult)
 	}
 	if err := jsonv2.Unmarshal(r.result, result, jsonRead); err != nil {
 		return fmt.Errorf("%s: unreadable answer: %s", method, clean(err.Error(), 200))

@@ -38,7 +38,7 @@ type spot struct {
 // pressed is what a press left behind for judging its effect.
 type pressed struct {
 	spot   *spot
-	before *view
+	before marks
 	mark   mark
 }
 
@@ -167,6 +167,8 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 	case "ok":
 	case "stale":
 		return nil, "", b.stale(ctx, r.name, r, clean(at.Why, 300))
+	case "never":
+		return nil, "", &browser.RefError{Ref: r.name, Err: browser.ErrNotActionable, Why: clean(at.Why, 300)}
 	default:
 		return nil, clean(at.Why, 300), nil
 	}
@@ -178,7 +180,7 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 		b.pause(ctx, 40*time.Millisecond)
 		return nil, clean(top.Why, 300), nil
 	}
-	before, err := b.look(ctx, t, true)
+	before, err := b.markLines(ctx, t)
 	if err != nil {
 		return nil, "", err
 	}
@@ -190,7 +192,7 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 		return nil, "", err
 	}
 	var again ready
-	if err := b.run(ctx, r.doc, &again, "confirm", r.num, at.X, at.Y); err != nil {
+	if err := b.run(ctx, r.doc, &again, "confirm", r.num, at.X, at.Y, typing); err != nil {
 		return nil, "", err
 	}
 	if again.St != "ok" {
@@ -206,7 +208,7 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 
 	p := &pressed{spot: s, before: before, mark: b.markNow(t)}
 	b.track(t, true)
-	if err := b.arm(ctx, s); err != nil {
+	if err := b.arm(ctx, s, typing); err != nil {
 		return nil, "", err
 	}
 	if err := b.click(ctx, t, top); err != nil && !errors.Is(err, errDetached) {
@@ -223,7 +225,7 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 	return p, "", nil
 }
 
-func (b *chrome) arm(ctx context.Context, s *spot) error {
+func (b *chrome) arm(ctx context.Context, s *spot, typing bool) error {
 	for _, h := range s.holds {
 		if err := b.runOn(ctx, h.doc, h.el, nil, "armOwner"); err != nil {
 			return err
@@ -232,7 +234,7 @@ func (b *chrome) arm(ctx context.Context, s *spot) error {
 	if err := b.run(ctx, s.ref.doc, nil, "observe"); err != nil {
 		return err
 	}
-	return b.run(ctx, s.ref.doc, nil, "arm", s.ref.num)
+	return b.run(ctx, s.ref.doc, nil, "arm", s.ref.num, typing)
 }
 
 // disarm takes the guards away and says what a press hit instead, if it did. A

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/chromedp/cdproto/cdp/jsonv2"
+
 	"glasshouse/browser"
 )
 
@@ -28,11 +30,37 @@ type item struct {
 }
 
 type walked struct {
-	Items  []item `json:"items"`
-	More   int    `json:"more"`
-	URL    string `json:"url"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
+	Items  itemList `json:"items"`
+	More   int      `json:"more"`
+	URL    string   `json:"url"`
+	Title  string   `json:"title"`
+	Status int      `json:"status"`
+}
+
+// itemList stops decoding at maxItems: a few bytes of JSON make a large struct,
+// and the JSON is the guest's.
+type itemList []item
+
+func (l *itemList) UnmarshalJSONFrom(d *jsonv2.Decoder) error {
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '[' {
+		return errors.Join(errors.New("no list of lines"), err)
+	}
+	*l = nil
+	for d.PeekKind() != ']' {
+		if len(*l) >= maxItems {
+			if err := d.SkipValue(); err != nil {
+				return err
+			}
+			continue
+		}
+		var it item
+		if err := jsonv2.UnmarshalDecode(d, &it); err != nil {
+			return err
+		}
+		*l = append(*l, it)
+	}
+	_, err := d.ReadToken()
+	return err
 }
 
 type box struct {

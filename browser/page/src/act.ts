@@ -1,10 +1,10 @@
 // What has to hold before, during and after a press. The host sends the input;
 // this side only looks, scrolls, and stops events that would hit the wrong element.
 import { deepActive, deepAt, describe, elementOf, up, visible, within } from "./dom";
-import { editRoot, isDisabled, isSecret, nameOf, plainValue, roleOf, standsIn } from "./names";
+import { editRoot, isAction, isDisabled, isSecret, nameOf, plainValue, roleOf, standsIn } from "./names";
 
 export interface Ready {
-  st: "ok" | "stale" | "wait";
+  st: "ok" | "stale" | "wait" | "never"; // never: waiting will not help
   why?: string;
   x?: number;
   y?: number;
@@ -38,26 +38,24 @@ export function identify(n: number, role: string, name: string): Identity {
 
 const textTypes = new Set(["text", "search", "email", "url", "tel", "password", "number"]);
 
-// Why el takes no typed text, or "".
-function notEditable(el: Element): string {
-  if (el instanceof HTMLInputElement) {
-    if (!textTypes.has(el.type)) return `an input of type ${el.type} takes no typed text`;
-    return el.readOnly ? "it is read-only" : "";
-  }
-  if (el instanceof HTMLTextAreaElement) return el.readOnly ? "it is read-only" : "";
+// Why el never takes typed text, or "".
+function noField(el: Element): string {
+  if (el instanceof HTMLInputElement) return textTypes.has(el.type) ? "" : `an input of type ${el.type} takes no typed text`;
+  if (el instanceof HTMLTextAreaElement) return "";
   if (el instanceof HTMLSelectElement) return "it is a drop-down list, which takes no typed text";
   if (el instanceof HTMLElement && el.isContentEditable) return "";
   return "it is not a field that takes text";
 }
 
-// An element that a press on hit would act for.
-function related(el: Element, hit: Element | null): boolean {
-  if (!hit) return false;
-  if (within(el, hit)) return true;
+// What a press on hit acts for: the element itself, or a control inside it or a
+// label. Anything else is another element.
+function related(el: Element, hit: Element | null, typing: boolean): boolean {
   const s = subject(el);
   for (let e: Element | null = hit; e; e = up(e)) {
-    if (e instanceof HTMLLabelElement) return e.control === s;
-    if (e !== hit && (e.localName === "button" || e.localName === "a")) break;
+    if (e === el || e === s) return true;
+    if (e instanceof HTMLLabelElement && e.control) return e.control === s;
+    // A control of its own, inside el or over it: pressing it is another action.
+    if (!typing && isAction(roleOf(e))) return false;
   }
   return false;
 }
@@ -98,7 +96,11 @@ export async function ready(n: number, typing: boolean, budget: number, turn: nu
     why = "";
     if (!visible(el)) why = "it is not visible";
     else if (isDisabled(s)) why = "it is disabled";
-    else if (typing) why = notEditable(s);
+    else if (typing) {
+      why = noField(s);
+      if (why) return { st: "never", why };
+      if ((s as HTMLInputElement).readOnly) why = "it is read-only";
+    }
     if (!why) {
       if (i === 0 && (turn > 0 || !centred(el))) el.scrollIntoView({ ...alignments[turn % alignments.length], behavior: "instant" });
       const a = el.getBoundingClientRect();
@@ -112,7 +114,7 @@ export async function ready(n: number, typing: boolean, budget: number, turn: nu
         let first: Element | null = null;
         for (const [x, y] of ps) {
           const hit = deepAt(x, y);
-          if (related(el, hit)) return { st: "ok", x, y };
+          if (related(el, hit, typing)) return { st: "ok", x, y };
           first ??= hit;
         }
         if (ps.length) why = `it is covered by ${describe(first)}`;
@@ -124,11 +126,11 @@ export async function ready(n: number, typing: boolean, budget: number, turn: nu
 }
 
 // Once more, just before the press: the same point still hits the element.
-export function confirm(n: number, x: number, y: number): Ready {
+export function confirm(n: number, x: number, y: number, typing: boolean): Ready {
   const el = elementOf(n);
   if (!el || !el.isConnected) return { st: "stale", why: "the element is no longer in the page" };
   const hit = deepAt(x, y);
-  return related(el, hit) ? { st: "ok", x, y } : { st: "wait", why: `it is covered by ${describe(hit)}` };
+  return related(el, hit, typing) ? { st: "ok", x, y } : { st: "wait", why: `it is covered by ${describe(hit)}` };
 }
 
 // A point of a frame's content, in the coordinates of the document that holds it.
@@ -154,7 +156,7 @@ export function lift(owner: Element, x: number, y: number): Ready {
 
 // The guard: from arming to disarming, a trusted press that lands anywhere but on
 // the element is stopped before the page sees it.
-interface Guard { el: Element; sees: boolean; ok: boolean | null; why: string }
+interface Guard { el: Element; sees: boolean; typing: boolean; ok: boolean | null; why: string }
 let guard: Guard | null = null;
 const guarded = ["pointerdown", "mousedown", "pointerup", "mouseup", "click", "auxclick", "dblclick", "contextmenu", "touchstart"];
 
@@ -163,7 +165,7 @@ function onPress(e: Event) {
   if (guard.ok === null) {
     const at = e.composedPath()[0];
     const hit = at instanceof Element ? at : null;
-    guard.ok = guard.sees && related(guard.el, hit);
+    guard.ok = guard.sees && related(guard.el, hit, guard.typing);
     if (!guard.ok) guard.why = `${guard.sees ? "it" : "its frame"} is covered by ${describe(hit)}`;
   }
   if (!guard.ok) {
@@ -174,9 +176,9 @@ function onPress(e: Event) {
 
 // sees: the element lives in this document (else it is the frame that holds it,
 // and no press may land in this document at all).
-export function arm(el: Element, sees: boolean): void {
+export function arm(el: Element, sees: boolean, typing: boolean): void {
   disarm();
-  guard = { el, sees, ok: null, why: "" };
+  guard = { el, sees, typing, ok: null, why: "" };
   for (const t of guarded) window.addEventListener(t, onPress, { capture: true, passive: false });
 }
 

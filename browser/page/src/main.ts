@@ -2,7 +2,7 @@
 // scripts live in another world and can neither see nor change it.
 import * as act from "./act";
 import { clean, elementOf, numberOf } from "./dom";
-import { walk, type Box } from "./walk";
+import { delta, mark, walk, type Box } from "./walk";
 
 const need = (n: number): Element => {
   const el = elementOf(n);
@@ -13,6 +13,8 @@ const need = (n: number): Element => {
 const api = {
   nonce: "",
   walk: (all: boolean, clip: Box | null, max: number) => walk(all, clip, max),
+  mark,
+  delta,
   info: () => {
     const nav = performance.getEntriesByType("navigation")[0] as (PerformanceNavigationTiming & { responseStatus?: number }) | undefined;
     return { url: location.href.slice(0, 4096), title: clean(document.title, 300), status: nav?.responseStatus ?? 0, state: document.readyState };
@@ -32,8 +34,8 @@ const api = {
   ready: act.ready,
   confirm: act.confirm,
   lift: (owner: Element, x: number, y: number) => act.lift(owner, x, y),
-  arm: (n: number) => { act.arm(need(n), true); },
-  armOwner: (owner: Element) => { act.arm(owner, false); },
+  arm: (n: number, typing: boolean) => { act.arm(need(n), true, typing); },
+  armOwner: (owner: Element) => { act.arm(owner, false, false); },
   disarm: act.disarm,
   observe: act.observe,
   settle: act.settle,

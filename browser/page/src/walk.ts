@@ -25,12 +25,14 @@ export interface Walk {
 }
 
 const maxDepth = 300;
+const maxChars = 2_000_000; // of all lines of one document
 
 interface Clip { l: number; t: number; r: number; b: number }
 
 export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk {
   const items: Item[] = [];
   let more = 0;
+  let chars = 0;
   const view: Clip = { l: 0, t: 0, r: innerWidth, b: innerHeight };
   if (clipBox) {
     view.l = Math.max(view.l, clipBox.x);
@@ -44,7 +46,8 @@ export function walk(all: boolean, clipBox: Box | null, maxItems: number): Walk 
   const open: { item: Item; done: boolean }[] = [];
   const put = (it: Item) => {
     if (!all && it.x) { more++; return; }
-    if (items.length >= maxItems) { more++; return; }
+    chars += (it.n?.length ?? 0) + (it.v?.length ?? 0);
+    if (items.length >= maxItems || chars > maxChars) { more++; return; }
     let d = 0;
     for (const o of open) {
       if (!o.done) { o.done = true; o.item.d = d; items.push(o.item); }
@@ -176,4 +179,43 @@ function action(of: Element, role: string, drawn: Element, inView: boolean): Ite
   if (v !== null) it.v = v;
   if (!inView) it.x = 1;
   return it;
+}
+
+// What the lines were when mark ran, so that only what changed goes to the host.
+let marked: Map<string, { it: Item; count: number }> | null = null;
+
+const keyOf = (it: Item) => JSON.stringify([it.k, it.r, it.n, it.s, it.v, it.i]);
+
+export function mark(maxItems: number): void {
+  marked = new Map();
+  for (const it of walk(true, null, maxItems).items) {
+    const key = keyOf(it);
+    const m = marked.get(key);
+    if (m) m.count++;
+    else marked.set(key, { it, count: 1 });
+  }
+}
+
+export interface Delta { came: Item[]; went: Item[]; more: number; url: string; title: string; status: number }
+
+export function delta(maxItems: number, maxLines: number): Delta {
+  const w = walk(true, null, maxItems);
+  const old = marked ?? new Map<string, { it: Item; count: number }>();
+  marked = null;
+  const came: Item[] = [];
+  const went: Item[] = [];
+  let more = 0;
+  for (const it of w.items) {
+    const m = old.get(keyOf(it));
+    if (m && m.count > 0) m.count--;
+    else if (came.length < maxLines) came.push(it);
+    else more++;
+  }
+  for (const m of old.values()) {
+    for (; m.count > 0; m.count--) {
+      if (went.length < maxLines) went.push(m.it);
+      else more++;
+    }
+  }
+  return { came, went, more, url: w.url, title: w.title, status: w.status };
 }
