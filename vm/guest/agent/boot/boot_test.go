@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,14 +57,15 @@ func (l *lockedBuffer) String() string {
 
 // house is a running guestd in direct mode.
 type house struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	socket string
-	state  string
-	work   string
-	home   string
-	log    *lockedBuffer
-	ended  chan struct{}
+	t       *testing.T
+	cmd     *exec.Cmd
+	network string // default unix
+	socket  string
+	state   string
+	work    string
+	home    string
+	log     *lockedBuffer
+	ended   chan struct{}
 }
 
 func newHouse(t *testing.T, args ...string) *house {
@@ -127,7 +129,7 @@ func (h *house) open(eg guest.EgressHandler) guest.Guest {
 	h.t.Helper()
 	var last error
 	for end := time.Now().Add(hang); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		c, err := net.Dial("unix", h.socket)
+		c, err := net.Dial(cmp.Or(h.network, "unix"), h.socket)
 		if err == nil {
 			var g guest.Guest
 			if g, err = client.Open(h.ctx(), c, eg, client.Options{}); err == nil {
@@ -175,9 +177,11 @@ func tryDrain(p guest.Process) (result, error) {
 
 var seq int
 
+var started = time.Now().UnixNano()
+
 func newID() string {
 	seq++
-	return "t" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(seq)
+	return "t" + strconv.FormatInt(started, 36) + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(seq)
 }
 
 func (h *house) run(g guest.Guest, spec guest.ExecSpec) result {
