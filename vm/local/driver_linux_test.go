@@ -124,6 +124,23 @@ func TestKilledInit(t *testing.T) {
 	}
 }
 
+// A start right after the fall, while the kernel still tears the sandbox down.
+func TestStartOfTheDying(t *testing.T) {
+	f := newFixture(t, "a")
+	mc := f.started("m1")
+	for range 5 {
+		// Much to tear down takes time.
+		f.sh(mc, "for i in $(seq 100); do sleep 1000 >/dev/null 2>&1 </dev/null & done")
+		old := f.info(mc).Pids["guestd"]
+		must(t, syscall.Kill(old, syscall.SIGKILL))
+		until(t, "it to listen no more", func() bool { return f.info(mc).State != vm.StateReady })
+		f.start(mc)
+		if i := f.info(mc); i.State != vm.StateReady || i.Pids["guestd"] == old {
+			t.Fatalf("%+v, the old one was %d", i, old)
+		}
+	}
+}
+
 func TestKilledMonitor(t *testing.T) {
 	f := newFixture(t, "a")
 	mc := f.started("m1")

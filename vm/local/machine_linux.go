@@ -129,7 +129,10 @@ func (mc *machine) Start(ctx context.Context, progress func(vm.Progress)) error 
 		report(progress, "connect", "The machine runs already")
 		return nil
 	case vm.StateStarting:
-		return mc.await(ctx, progress)
+		// Another core started it a moment ago, or it is just dying and listens no more.
+		if err := mc.await(ctx, progress); err == nil || ctx.Err() != nil {
+			return err
+		}
 	}
 	// Off, or the rest of something that ended or hangs: nothing of it may be left
 	// before a new one writes to the same workspace.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -294,7 +295,7 @@ func (m *manager) passable(dir string) error {
 		switch {
 		case st.Uid == u.UID:
 			bit = 0o100
-		case st.Gid == u.GID:
+		case st.Gid == u.GID || slices.Contains(u.Groups, st.Gid):
 			bit = 0o010
 		}
 		if fi.Mode()&bit == 0 {

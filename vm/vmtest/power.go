@@ -33,9 +33,11 @@ func (s *suite) power(t *testing.T) {
 	waitFor(t, p, "up\n")
 	s.f.PowerLoss(t, m)
 	<-g.Done()
-	if i := s.info(t, m); i.State != vm.StateOff && i.State != vm.StateTrouble {
-		t.Fatalf("without power: %+v", i)
-	}
+	// The kernel may take a moment to tear it down.
+	until(t, "the machine to be seen without power", func() bool {
+		st := s.info(t, m).State
+		return st == vm.StateOff || st == vm.StateTrouble
+	})
 	if _, err := m.Dial(s.ctx(t)); err == nil {
 		t.Fatal("a machine without power was dialled")
 	}
