@@ -273,10 +273,11 @@ func (c *Core) askQuit(ctx context.Context, now bool) error {
 			c.log.Warn("some steps could not be cancelled", "err", err)
 		}
 	}
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
+	defer cancel()
+	c.sessions.Settle(sctx)
 	c.gate.Shut()
 	c.browsers.closeAll()
-	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
-	defer cancel()
 	err := c.fleet.Shutdown(sctx, c.projects.List())
 	reason := "quit"
 	if err != nil {

@@ -302,7 +302,7 @@ func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Act
 	return a.end(ctx, actor)
 }
 
-// Running counts steps that are running or asking, by session.
+// Running counts steps that have not ended, by session.
 func (s *Service) Running(ctx context.Context) map[domain.SessionID]int {
 	s.mu.Lock()
 	as := make([]*actor, 0, len(s.all))
@@ -314,13 +314,42 @@ func (s *Service) Running(ctx context.Context) map[domain.SessionID]int {
 	for _, a := range as {
 		_ = a.do(ctx, func() {
 			for _, st := range a.steps {
-				if !st.final() {
+				select {
+				case <-st.refusedOrEnded:
+				default:
 					out[a.d.ID]++
 				}
 			}
 		})
 	}
 	return out
+}
+
+// Settle waits until every step that has ended is sealed too.
+func (s *Service) Settle(ctx context.Context) {
+	s.mu.Lock()
+	as := make([]*actor, 0, len(s.all))
+	for _, a := range s.all {
+		as = append(as, a)
+	}
+	s.mu.Unlock()
+	for _, a := range as {
+		var open []*Step
+		_ = a.do(ctx, func() {
+			for _, st := range a.order {
+				if !st.final() {
+					open = append(open, st)
+				}
+			}
+		})
+		for _, st := range open {
+			select {
+			case <-st.done:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // CancelAll cancels every step of every session.

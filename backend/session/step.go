@@ -13,6 +13,7 @@ import (
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
+	"glasshouse/backend/policy"
 	"glasshouse/backend/tool"
 	"glasshouse/vm/guest"
 )
@@ -35,6 +36,7 @@ type Step struct {
 	turn    domain.TurnID
 	p       tool.Prepared
 	digest  string // what an answer is bound to
+	grant   grantKey
 	number  int
 	timeout time.Duration
 	ctx     context.Context
@@ -51,6 +53,13 @@ type Step struct {
 	sealed   *event.StepSealed
 	refused  *event.StepRefused
 	decision event.StepDecided
+}
+
+// grantKey is what a remembered answer about a step would cover. ok is false
+// where nothing exact can be said, so that nothing can be remembered.
+type grantKey struct {
+	match, text string
+	ok          bool
 }
 
 // StepView is a step as it is now.
@@ -155,7 +164,8 @@ func (a *actor) call(ctx context.Context, c CallRequest) (*Step, error) {
 		st.digest = p.Digest(version)
 		req.Digest = st.digest
 		if d.Decision == domain.Ask {
-			if g, ok := a.s.cfg.Ledger.Match(approval.Query{Project: a.d.ProjectID, Session: a.d.ID, Match: st.digest}); ok {
+			st.grant = grantOf(act, p.Args)
+			if g, ok := a.s.cfg.Ledger.Match(approval.Query{Project: a.d.ProjectID, Session: a.d.ID, Match: st.grant.match}); ok && st.grant.ok {
 				d.Decision, d.Rule, d.Reason = g.Rule.Decision, g.RuleName(), "remembered: "+g.Rule.Text
 			}
 		}
@@ -181,6 +191,11 @@ func (a *actor) call(ctx context.Context, c CallRequest) (*Step, error) {
 	return st, nil
 }
 
+func grantOf(act policy.Action, args json.RawMessage) grantKey {
+	match, text, ok := policy.GrantKey(act, args)
+	return grantKey{match, text, ok}
+}
+
 // run takes the step from its decision to its end; it is the step's one goroutine.
 func (st *Step) run(wouldAllow string) {
 	switch st.decision.Decision {
@@ -198,19 +213,19 @@ func (st *Step) run(wouldAllow string) {
 // ask puts the step's question and waits; it reports whether the step may run.
 func (st *Step) ask() bool {
 	a := st.a
-	remember := func(scope string) event.Choice {
-		return event.Choice{ID: scope, Label: "Allow in this " + scope, Covers: "exactly this call of " + st.p.Tool.Name + ", in this " + scope,
-			Grant: &event.Grant{Kind: "tool", Scope: scope, Match: st.digest, Decision: domain.Allow}}
+	choices := []event.Choice{{ID: "once", Label: "Allow once"}}
+	if st.grant.ok {
+		for _, scope := range []string{"session", "project"} {
+			choices = append(choices, event.Choice{ID: scope, Label: "Allow in this " + scope, Covers: st.grant.text + ", in this " + scope,
+				Grant: &event.Grant{Kind: "tool", Scope: scope, Match: st.grant.match, Decision: domain.Allow}})
+		}
 	}
+	choices = append(choices, event.Choice{ID: "deny", Label: "Deny"})
 	ap, err := a.s.cfg.Ledger.Ask(st.ctx, approval.Request{
 		Project: a.d.ProjectID, Session: a.d.ID, Step: st.ID, Actor: st.actor, Kind: "step", Title: st.p.Title,
 		Detail: append(slices.Clone(st.p.Detail), event.Field{Name: "why this asks", Value: st.decision.Reason, Origin: domain.OriginHost}),
 		Digest: st.digest, Expires: a.s.cfg.QuestionLife,
-		Choices: []event.Choice{
-			{ID: "once", Label: "Allow once"},
-			remember("session"), remember("project"),
-			{ID: "deny", Label: "Deny"},
-		},
+		Choices:  choices,
 		FreeText: true,
 	})
 	if err != nil {
