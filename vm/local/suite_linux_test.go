@@ -8,8 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"glasshouse/vm"
+	"glasshouse/vm/guest"
+	"glasshouse/vm/guest/client"
 	"glasshouse/vm/local"
 	"glasshouse/vm/proc"
 	"glasshouse/vm/vmtest"
@@ -118,4 +121,47 @@ func childOf(parent int, arg string) int {
 		}
 	}
 	return 0
+}
+
+// A command that takes all the machine's memory is what ends; guestd, its
+// journal and the other commands go on.
+func TestHogSparesGuestd(t *testing.T) {
+	p := newPlace(t)
+	m := p.manager(t)
+	if f := m.Features(); !f.HardLimits {
+		t.Skipf("SKIPPED: no control groups here (limits: %s)", f.Limits)
+	}
+	c, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	mc, err := m.Create(c, vm.Spec{ID: "hog", MemoryMiB: 256}, nil)
+	ok(t, err)
+	ok(t, mc.Start(c, nil))
+	defer func() {
+		now, cancel := context.WithCancel(c)
+		cancel()
+		ok(t, mc.Stop(now))
+	}()
+	conn, err := mc.Dial(c)
+	ok(t, err)
+	g, err := client.Open(c, conn, nil, client.Options{})
+	ok(t, err)
+	defer g.Close()
+	boot := pid1(t, mc)
+	for range 3 {
+		pr, err := g.Execs().Start(c, guest.ExecSpec{ID: "hog-" + strconv.FormatInt(time.Now().UnixNano(), 10), Session: "s",
+			Argv: []string{"python3", "-c", "b=[]\nwhile True: b.append(bytearray(b'x')*(8<<20))"}})
+		ok(t, err)
+		for err == nil {
+			_, err = pr.Next()
+		}
+		if x := pr.Exit(); x.Signal != "SIGKILL" || x.StartedAt.IsZero() {
+			t.Fatalf("the hog ended by %v: %+v", err, x)
+		}
+		if out := inside(t, c, g, "/bin/echo", "on"); out != "on\n" {
+			t.Fatalf("after the hog: %q", out)
+		}
+	}
+	if now := pid1(t, mc); now != boot {
+		t.Error("the machine was started anew")
+	}
 }
