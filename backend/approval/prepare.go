@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	maxTitle   = 1000
+	maxTitle   = 4000
 	maxText    = 8 << 10
 	maxChoices = 16
-	maxLabel   = 400
+	maxLabel   = 1000
 	maxCovers  = 1500
 	maxFields  = 64
 	// maxShown is how many bytes of JSON a card's details take at most, so that the

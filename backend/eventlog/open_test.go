@@ -276,3 +276,18 @@ func TestWALStaysBounded(t *testing.T) {
 		t.Fatalf("the write-ahead log grew to %d bytes", most)
 	}
 }
+
+// A kill cannot show what a power cut would lose, so the settings that promise it are checked.
+func TestDurabilitySettings(t *testing.T) {
+	l := openTest(t, t.TempDir())
+	for pragma, want := range map[string]string{"synchronous": "2", "journal_mode": "wal", "secure_delete": "1"} {
+		var got string
+		must(t, l.w.QueryRow("PRAGMA "+pragma).Scan(&got))
+		if got != want {
+			t.Errorf("%s is %s", pragma, got)
+		}
+	}
+	if _, err := l.r.Exec("DELETE FROM event"); err == nil {
+		t.Error("a reader may write")
+	}
+}

@@ -223,6 +223,9 @@ func (r *Rule) matchFiles(it *item, allow bool) tri {
 			got = or(got, matchPath(r.Path, w, it.dirs, it.dirOpen))
 		}
 	}
+	if r.Write != nil {
+		got = and(got, maybe) // whether the command reads or writes it is not known
+	}
 	return got
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -251,6 +253,10 @@ func TestUnknownTool(t *testing.T) {
 
 func TestAddRefuses(t *testing.T) {
 	r, _ := NewRegistry(sample("run"))
+	file := filepath.Join(t.TempDir(), "schema.json")
+	if err := os.WriteFile(file, []byte(`{"type":"object"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, fn := range map[string]func(*Tool){
 		"again":       func(t *Tool) { t.Name = "run" },
 		"capitals":    func(t *Tool) { t.Name = "Run" },
@@ -262,7 +268,7 @@ func TestAddRefuses(t *testing.T) {
 		"no object":   func(t *Tool) { t.Schema = json.RawMessage(`{"type":"string"}`) },
 		"bad schema":  func(t *Tool) { t.Schema = json.RawMessage(`{"type":"object","properties":{"a":{"type":"strin"}}}`) },
 		"bad pattern": func(t *Tool) { t.Schema = json.RawMessage(`{"type":"object","properties":{"a":{"pattern":"("}}}`) },
-		"a file":      func(t *Tool) { t.Schema = json.RawMessage(`{"type":"object","$ref":"file:///etc/passwd"}`) },
+		"a file":      func(t *Tool) { t.Schema = json.RawMessage(`{"type":"object","$ref":"file://` + file + `"}`) },
 		"a host":      func(t *Tool) { t.Schema = json.RawMessage(`{"type":"object","$ref":"https://schema.example/x"}`) },
 	} {
 		s := sample("other")
