@@ -96,6 +96,8 @@ func checkPath(what, p string) error {
 		bad = "is not valid UTF-8"
 	case strings.ContainsRune(p, ','):
 		bad = "has a comma, which QEMU takes for the start of an option"
+	case strings.ContainsRune(p, ':'):
+		bad = "has a colon, which divides the folders where programs are looked for"
 	case strings.Contains(p, "{{"):
 		bad = "has {{, which Lima takes for a template"
 	case strings.ContainsFunc(p, unicode.IsControl):

@@ -249,8 +249,9 @@ const stopPatience = 30 * time.Second
 func (x *Machine) stop(ctx context.Context) error {
 	p := x.l.procs()
 	if p.none() {
+		left := x.endStragglers()
 		x.l.clear()
-		return nil
+		return x.cannotEnd(left)
 	}
 	defer x.enter(vm.StateStopping)()
 	if _, ok := ctx.Deadline(); !ok {
@@ -282,11 +283,32 @@ func (x *Machine) stop(ctx context.Context) error {
 	if p.netd != nil && !p.netd.end(2*time.Second) {
 		left = append(left, fmt.Sprintf("the network process (pid %d)", p.netd.pid))
 	}
-	if len(left) > 0 {
-		return fmt.Errorf("machine %q: %s cannot be ended; end it by hand", x.l.id, strings.Join(left, " and "))
+	left = append(left, x.endStragglers()...)
+	if len(left) == 0 {
+		x.l.clear()
 	}
-	x.l.clear()
-	return nil
+	return x.cannotEnd(left)
+}
+
+// endStragglers ends what came up during a stop. Two looks are enough: without
+// the agent nothing new is started, and what it started last was there at the first.
+func (x *Machine) endStragglers() (left []string) {
+	for range 2 {
+		left = nil
+		for _, s := range x.l.stragglers() {
+			if !s.end(0) {
+				left = append(left, fmt.Sprintf("a process (pid %d)", s.pid))
+			}
+		}
+	}
+	return left
+}
+
+func (x *Machine) cannotEnd(left []string) error {
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("machine %q: %s cannot be ended; end it by hand", x.l.id, strings.Join(left, " and "))
 }
 
 // endQEMU waits for the guest to power off, then makes it.

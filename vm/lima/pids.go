@@ -117,6 +117,25 @@ func (p procs) pids() map[string]int {
 
 func (p procs) none() bool { return p.qemu == nil && p.agent == nil && p.netd == nil }
 
+// stragglers are processes of the machine that no pid file names: QEMU, or the
+// agent, that started while it was already being stopped. They are known by the
+// pid file on their command line.
+func (l layout) stragglers() (found []process) {
+	for _, pid := range allPids() {
+		line, err := commandLine(pid)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		for _, f := range []string{l.in("qemu.pid"), l.in("ha.pid")} {
+			if hint := "-pidfile " + f; strings.Contains(line, hint) {
+				found = append(found, process{pid: pid, hint: hint})
+				break
+			}
+		}
+	}
+	return found
+}
+
 // clear deletes the files and sockets of processes that are gone, and what is
 // known of the last start. Lima refuses to start an instance over them. What
 // cannot be deleted is said by the start that follows.

@@ -85,6 +85,10 @@ func (m *Manager) Probe(ctx context.Context, img Image) (Acceleration, error) {
 	return a, nil
 }
 
+// Acceleration is what the last probe on this host, since it started, found;
+// false when there was none yet. It starts nothing.
+func (m *Manager) Acceleration() (Acceleration, bool) { return m.cachedAccel() }
+
 // cachedAccel is the last answer, whatever it holds for.
 func (m *Manager) cachedAccel() (Acceleration, bool) {
 	var a Acceleration

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build darwin
 
 package lima
 
@@ -29,4 +29,17 @@ func bootID() string {
 		return ""
 	}
 	return fmt.Sprint(tv.Sec)
+}
+
+// allPids lists the processes of the host.
+func allPids() []int {
+	ps, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, p := range ps {
+		pids = append(pids, int(p.Proc.P_pid))
+	}
+	return pids
 }
