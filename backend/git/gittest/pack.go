@@ -175,3 +175,9 @@ func CommitOf(tree string, parents ...string) []byte {
 	}
 	return []byte(s + "author A <a@example.org> 1700000000 +0000\ncommitter A <a@example.org> 1700000000 +0000\n\nmessage\n")
 }
+
+// Seal appends the right checksum to any bytes.
+func (*RawPack) Seal(body []byte) []byte {
+	sum := sha1.Sum(body)
+	return append(bytes.Clone(body), sum[:]...)
+}

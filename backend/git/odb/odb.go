@@ -447,3 +447,23 @@ func clip(s string, n int) string {
 	}
 	return s
 }
+
+// Verify reads every object of the store's packs and compares its hash with its name.
+func (s *Store) Verify() error {
+	for _, p := range s.packs {
+		for i := range p.idx.n {
+			off, err := p.idx.offset(i)
+			if err != nil {
+				return err
+			}
+			t, data, err := p.read(s, off, MaxContent)
+			if err != nil {
+				return err
+			}
+			if id := p.idx.id(i); Hash(t, data) != id {
+				return fmt.Errorf("%w: %s holds other bytes", ErrCorrupt, id)
+			}
+		}
+	}
+	return nil
+}

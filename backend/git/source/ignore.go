@@ -68,7 +68,17 @@ func (r *rule) match(path string, dir, fold bool) bool {
 	if r.nameOnly {
 		return wildmatch(r.pattern, rel[strings.LastIndexByte(rel, '/')+1:], false, fold)
 	}
-	return wildmatch(r.pattern, rel, true, fold)
+	// As git does: the literal start is compared by itself, so that ** behind it
+	// counts as standing at the start of a pattern.
+	pat := r.pattern
+	if fold {
+		pat, rel = strings.ToLower(pat), strings.ToLower(rel)
+	}
+	lit := strings.IndexAny(pat, "*?[\\")
+	if lit < 0 {
+		return pat == rel
+	}
+	return strings.HasPrefix(rel, pat[:lit]) && wildmatch(pat[lit:], rel[lit:], true, false)
 }
 
 // ignores is a stack of rule files, the strongest last.
