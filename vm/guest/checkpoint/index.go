@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -280,7 +281,9 @@ func (x *index) sum() string {
 	h := sha256.New()
 	var buf []byte
 	x.each(func(rel string, e *entry) {
-		buf = fmt.Appendf(buf[:0], "%06o blob %s\t%s\x00", e.mode, e.id, rel)
+		buf = strconv.AppendUint(buf[:0], uint64(e.mode), 8) // six digits, always
+		buf = hex.AppendEncode(append(buf, " blob "...), e.id[:])
+		buf = append(append(append(buf, '\t'), rel...), 0)
 		h.Write(buf)
 	})
 	return hex.EncodeToString(h.Sum(nil))

@@ -169,6 +169,9 @@ func (g *Git) Head(ctx context.Context) (guest.HeadInfo, error) {
 		}
 		return h, err
 	}
+	if _, err := os.Lstat(filepath.Join(g.opts.Root, ".git", marker)); err == nil {
+		return h, nil // an import that was cut short; it can be begun again
+	}
 	s := &status{}
 	err := g.run(ctx, nil, nil, s, "git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z",
 		"--ignore-submodules=dirty", "--untracked-files=normal", "--no-renames")

@@ -275,6 +275,9 @@ func TestImportRefuses(t *testing.T) {
 			t.Errorf("%s: went through", name)
 			continue
 		}
+		if h, err := g.Head(bg); err != nil || h.Repo {
+			t.Errorf("%s: half an import counts as a repository: %+v %v", name, h, err)
+		}
 		// After any failure a proper import works: what was begun is begun again.
 		if err := g.Import(bg, guest.ImportRequest{Branch: "main", Commit: head}, bytes.NewReader(pack)); err != nil {
 			t.Errorf("%s: and then: %v", name, err)

@@ -259,6 +259,12 @@ func (w *Watcher) event(in *inotify, wd int32, m uint32, name string) {
 	case m&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		w.mark(rel)
 		in.fresh = append(in.fresh, rel)
+	case m&unix.IN_ATTRIB != 0:
+		// It may have become readable.
+		if kid := in.find(rel); kid == nil || kid.wd == 0 {
+			w.mark(rel)
+			in.fresh = append(in.fresh, rel)
+		}
 	case m&unix.IN_DELETE != 0:
 		w.gone(rel)
 		w.tree.ForgetDir(rel, false)
