@@ -201,7 +201,7 @@ const cgroupRoot = "/sys/fs/cgroup/glasshouse"
 
 // reserveKiB of memory stay out of reach of commands, so that guestd answers
 // when they ate everything else.
-const reserveKiB = 96 << 10
+const reserveKiB = 160 << 10
 
 // cgroups makes the subtree of executions. Its memory limit leaves guestd room.
 func cgroups() error {

@@ -90,6 +90,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 			m.settle(e)
 		}
 	}
+	m.sweepCgroups()
+	m.trim()
 	m.fill()
 	return m, nil
 }
@@ -146,6 +148,7 @@ func (m *Manager) Start(ctx context.Context, spec guest.ExecSpec) (*Exec, error)
 	m.mu.Lock()
 	m.execs[spec.ID] = e
 	m.mu.Unlock()
+	m.trim()
 	c, err := m.acquire(ctx, e)
 	if err != nil {
 		m.mu.Lock()
