@@ -1,0 +1,105 @@
+import { duration } from './text'
+import type { Change, ProjectState, SessionState, State, Step } from './state'
+import { open } from './state'
+
+// How states are said. A tone is one of the colours of outcome.
+export type Tone = '' | 'good' | 'wait' | 'harm' | 'soft'
+export interface Said { text: string; tone: Tone }
+
+export const NOT_A_VM = 'not a VM: a sandbox that shares this computer’s kernel'
+
+export function machineWords(p: ProjectState): Said & { mark: string } {
+  switch (p.machine) {
+    case 'ready':
+      return { mark: '●', text: 'ready', tone: 'good' }
+    case 'starting':
+      return { mark: '◌', text: 'starting', tone: 'wait' }
+    case 'stopping':
+      return { mark: '◌', text: 'stopping', tone: 'wait' }
+    case 'trouble':
+      return { mark: '▲', text: 'in trouble', tone: 'harm' }
+    case 'off':
+      return { mark: '○', text: 'off', tone: 'soft' }
+  }
+  return { mark: '○', text: p.progress ? 'being made' : 'not made yet', tone: 'soft' }
+}
+
+export const kindTag = (kind: string): string => (kind === 'lima' ? 'VM' : kind)
+export const kindHint = (kind: string): string => (kind === 'lima' ? 'a virtual machine (Lima)' : `${kind}: ${NOT_A_VM}`)
+
+export function sessionWords(s: State, x: SessionState): Said {
+  if (Object.values(s.questions).some((q) => q.session === x.id && open(q))) return { text: 'Waiting for you', tone: 'wait' }
+  if (x.state === 'running') return { text: 'Running', tone: 'good' }
+  if (x.state === 'ended') return { text: 'Ended', tone: 'soft' }
+  const turn = x.items.findLast((i) => i.kind === 'turn')
+  if (turn?.kind === 'turn' && turn.result) return turnWords(turn.result)
+  return { text: 'Idle', tone: 'soft' }
+}
+
+export function turnWords(result: string): Said {
+  switch (result) {
+    case 'ok':
+      return { text: 'Done, checks passed', tone: 'good' }
+    case 'unchecked':
+      return { text: 'Done, nothing was checked', tone: 'soft' }
+    case 'failed':
+      return { text: 'Failed', tone: 'harm' }
+    case 'cancelled':
+      return { text: 'Cancelled', tone: 'soft' }
+    case 'interrupted':
+      return { text: 'Interrupted', tone: 'wait' }
+  }
+  return { text: result, tone: 'soft' }
+}
+
+export function stepWords(st: Step): Said {
+  switch (st.state) {
+    case 'requested':
+      return { text: 'queued', tone: 'soft' }
+    case 'asking':
+      return { text: 'asks', tone: 'wait' }
+    case 'running':
+      return { text: 'running', tone: 'soft' }
+    case 'denied':
+      return { text: 'denied', tone: 'harm' }
+    case 'cancelled':
+      return { text: 'cancelled', tone: 'soft' }
+    case 'expired':
+      return { text: 'not answered', tone: 'wait' }
+  }
+  switch (st.outcome) {
+    case 'ok':
+      return { text: '✓', tone: 'good' }
+    case 'timeout':
+      return { text: 'timed out', tone: 'harm' }
+    case 'cancelled':
+      return { text: 'cancelled', tone: 'soft' }
+    case 'unknown':
+      return { text: 'unknown', tone: 'wait' }
+    case 'unavailable':
+      return { text: 'did not run', tone: 'harm' }
+  }
+  if (st.signal) return { text: st.signal, tone: 'harm' }
+  return { text: st.exit ? `exit ${st.exit}` : 'failed', tone: 'harm' }
+}
+
+export const busy = (st: Step): boolean => st.state === 'requested' || st.state === 'asking' || st.state === 'running'
+export const stepTime = (st: Step): string => (st.ms === undefined ? '' : duration(st.ms))
+
+export const opMark: Record<string, string> = { add: 'A', delete: 'D', modify: 'M', rename: 'R', mode: 'X', type: 'T' }
+export const opTone: Record<string, Tone> = { add: 'good', delete: 'harm' }
+export const opWord: Record<string, string> = { add: 'added', delete: 'deleted', modify: 'modified', rename: 'renamed', mode: 'mode changed', type: 'type changed' }
+
+export function sum(cs: Pick<Change, 'added' | 'deleted'>[]): { added: number; deleted: number } {
+  return cs.reduce((t, c) => ({ added: t.added + c.added, deleted: t.deleted + c.deleted }), { added: 0, deleted: 0 })
+}
+
+export function bytes(n: number): string {
+  if (n < 1024) return `${n} B`
+  if (n < 1024 * 1024) return `${(n / 1024).toFixed(1)} KB`
+  return `${(n / 1024 / 1024).toFixed(1)} MB`
+}
+
+export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`
+export const clock = (ms: number): string => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit' })
+export const by = (actor: string): string => (actor === 'person' ? 'a person' : actor || 'somebody')
