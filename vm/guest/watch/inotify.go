@@ -260,11 +260,9 @@ func (w *Watcher) event(in *inotify, wd int32, m uint32, name string) {
 		w.mark(rel)
 		in.fresh = append(in.fresh, rel)
 	case m&unix.IN_ATTRIB != 0:
-		// It may have become readable.
-		if kid := in.find(rel); kid == nil || kid.wd == 0 {
-			w.mark(rel)
-			in.fresh = append(in.fresh, rel)
-		}
+		// It may have become readable, or stopped being so.
+		w.mark(rel)
+		in.fresh = append(in.fresh, rel)
 	case m&unix.IN_DELETE != 0:
 		w.gone(rel)
 		w.tree.ForgetDir(rel, false)
