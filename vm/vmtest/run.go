@@ -1,7 +1,6 @@
 package vmtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -114,7 +113,7 @@ func containsString(b []byte, s string) bool {
 	return false
 }
 
-// held says whether something inside holds the lock that lockScript takes:
+// held says whether something inside holds a lock file:
 // a lock cannot outlive its holder, so it tells for sure what still lives, also
 // from a cell that sees no other process.
 func (s *suite) held(t testing.TB, g guest.Guest, lock string) bool {
@@ -127,5 +126,3 @@ func (s *suite) held(t testing.TB, g guest.Guest, lock string) bool {
 }
 
 func closeQuietly(c io.Closer) { _ = c.Close() }
-
-func cancelled() context.Context { return stopNow() }
