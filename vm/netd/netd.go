@@ -19,7 +19,10 @@
 //
 // The process lives as long as the virtual machine, not as long as the core:
 // QEMU's socket cannot reconnect. It ends when QEMU's connection ends, when no
-// QEMU comes, when its pid file is taken away, or on SIGTERM.
+// QEMU comes, when its pid file is taken away, or on SIGTERM. Lima sends that by
+// "pkill -F" of the pid file when an instance is stopped or deleted through
+// limactl, and when another instance of the same Lima home starts; the driver
+// does none of that and gives each machine a home of its own.
 package netd
 
 import (
