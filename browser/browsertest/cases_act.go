@@ -1,9 +1,11 @@
 package browsertest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"glasshouse/browser"
@@ -21,6 +23,8 @@ func init() {
 		testCase{"shadow roots", shadow},
 		testCase{"frames", frames},
 		testCase{"drawn labels", drawnLabels},
+		testCase{"controls within controls", nested},
+		testCase{"calls wait their turn", turns},
 		testCase{"stale refs", stale},
 		testCase{"refs die with their document", staleDocument},
 		testCase{"refs are never reused", neverReused},
@@ -101,7 +105,7 @@ func trap(s *suite) {
 	s.refused(err, browser.ErrNotActionable, "covered by div#veil")
 	s.hasNot(s.log(), "veil:real", "target:real")
 	hit, refused := 0, 0
-	for _, ms := range []int{0, 2, 4, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60} {
+	for _, ms := range []int{0, 5, 10, 15, 20, 30, 60} {
 		s.open(fmt.Sprintf("/trap.html?on=late&ms=%d", ms))
 		_, err := s.b.Click(s.ctx(), s.ref(`button "Press me"`))
 		t := s.log()
@@ -194,6 +198,66 @@ func frames(s *suite) {
 	// Every frame again, so that a wrong mapping would show as a wrong message.
 	for _, who := range []string{"nested", "same"} {
 		s.click(s.ref(`button "Inner ` + who + `"`))
+	}
+}
+
+func nested(s *suite) {
+	s.open("/nested.html")
+	s.click(s.ref(`button "Whole card"`)) // beside the button in its middle
+	s.has(s.log(), "click:card:real")
+	s.hasNot(s.log(), ":inner:", ":whole:")
+	_, err := s.b.Click(s.ctx(), s.ref(`clickable "Fills it"`)) // nothing but the button could be hit
+	s.refused(err, browser.ErrNotActionable, "button#whole")
+	s.hasNot(s.log(), ":whole:")
+	s.click(s.ref(`button "Fills it"`))
+	s.has(s.log(), "click:whole:real", "wrapper")
+	s.typ(s.ref(`textbox "Label with button`), "x", browser.TypeOptions{})
+	s.has(s.log(), "click:boxed:real")
+	s.hasNot(s.log(), ":inlab:")
+}
+
+func turns(s *suite) {
+	s.env.Site.Set("covered", "")
+	s.open("/covered.html")
+	r := s.ref(`button "Press me"`)
+	ctx, cancel := context.WithCancel(s.ctx())
+	first := make(chan error, 1)
+	go func() {
+		_, err := s.b.Click(ctx, r) // waits for the cover
+		first <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	short, stop := context.WithTimeout(s.ctx(), 100*time.Millisecond)
+	defer stop()
+	if _, err := s.b.Snapshot(short, browser.SnapshotOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		s.Errorf("a call beside a running one, with a deadline: %v", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		s.Errorf("a cancelled click: %v", err)
+	}
+	s.hasNot(s.log(), "target:real", "veil:real")
+	s.env.Site.Set("covered", "open")
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			var err error
+			switch i % 3 {
+			case 0:
+				_, err = s.b.Click(s.ctx(), r)
+			case 1:
+				_, err = s.b.Snapshot(s.ctx(), browser.SnapshotOptions{})
+			case 2:
+				_, err = s.b.Tabs(s.ctx())
+			}
+			if err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := strings.Count(s.log(), "click:target:real"); n != 2 {
+		s.Errorf("%d clicks of 2", n)
 	}
 }
 
@@ -410,6 +474,11 @@ func clickNavigations(s *suite) {
 		s.Errorf("a slow page: %+v", e)
 	}
 	s.has(s.all(), "Slow page")
+	s.open("/hanging.html") // a picture that never comes holds nothing up for long
+	e = s.click(s.ref(`link "Again"`))
+	if !e.Navigated || e.Page.Title != "Hanging picture" || e.Page.Error != "" {
+		s.Errorf("a page with a picture that never comes: %+v", e)
+	}
 	s.open("/misc.html")
 	e = s.click(s.ref(`link "Missing"`))
 	if !e.Navigated || e.Page.Status != 404 {

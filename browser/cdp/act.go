@@ -31,6 +31,7 @@ func (b *chrome) Click(ctx context.Context, ref string) (browser.Effect, error) 
 		if err != nil {
 			return err
 		}
+		defer b.track(p.spot.ref.tab, false)
 		now, err := b.settle(ctx, p)
 		if err != nil {
 			return err
@@ -66,6 +67,7 @@ func (b *chrome) Type(ctx context.Context, ref, text string, opt browser.TypeOpt
 			return err
 		}
 		r := p.spot.ref
+		defer b.track(r.tab, false)
 		gone := func(err error) error {
 			if errors.Is(err, errDocGone) {
 				return b.stale(ctx, ref, r, "pressing it loaded another document; nothing was typed")

@@ -55,7 +55,6 @@ func (b *chrome) track(t *tab, on bool) {
 // requests, changes of the page. It returns the tab that is current afterwards.
 func (b *chrome) settle(ctx context.Context, p *pressed) (*tab, error) {
 	t, m := p.spot.ref.tab, p.mark
-	defer b.track(t, false)
 	end := time.Now().Add(b.opt.SettleTimeout)
 
 	changes := 0
@@ -83,7 +82,7 @@ func (b *chrome) settle(ctx context.Context, p *pressed) (*tab, error) {
 	}
 	for range 4 {
 		b.mu.Lock()
-		busy, nav := len(t.inflight) > 0, t.loading || (t.docs != m.docs && t.loaded != t.loader)
+		busy, nav := len(t.inflight) > 0, t.loading || (t.docs != m.docs && t.loaded != t.loader && t.parsed != t.loader)
 		dead, pop := t.crashed || t.closed, b.popup(m)
 		b.mu.Unlock()
 		switch {
@@ -92,9 +91,10 @@ func (b *chrome) settle(ctx context.Context, p *pressed) (*tab, error) {
 		case dead:
 			return t, nil
 		case nav:
-			b.until(ctx, b.opt.NavTimeout, func() bool {
-				return t.crashed || t.closed || (!t.loading && (t.docs == m.docs || t.loaded == t.loader))
-			})
+			b.loadedEnough(ctx, b.opt.NavTimeout, t, func() bool { return t.docs != m.docs }, func() bool { return !t.loading && (t.docs == m.docs || t.loaded == t.loader) })
+			if b.slow(t) {
+				return t, nil
+			}
 			continue
 		case busy && time.Now().Before(end):
 			b.until(ctx, time.Until(end), func() bool {
@@ -128,8 +128,8 @@ func (b *chrome) follow(ctx context.Context, pop *tab) *tab {
 	b.mu.Unlock()
 	b.m.post("", target.CommandActivateTarget, target.ActivateTargetParams{TargetID: target.ID(pop.target)})
 	b.until(ctx, b.opt.SettleTimeout, func() bool { return pop.crashed || pop.closed || pop.docs > 0 })
-	b.until(ctx, b.opt.NavTimeout, func() bool {
-		return pop.crashed || pop.closed || (!pop.loading && pop.loader != "" && (pop.docs == 0 || pop.loaded == pop.loader))
+	b.loadedEnough(ctx, b.opt.NavTimeout, pop, func() bool { return pop.docs > 0 }, func() bool {
+		return !pop.loading && pop.loader != "" && (pop.docs == 0 || pop.loaded == pop.loader)
 	})
 	return pop
 }

@@ -64,7 +64,7 @@ func (b *chrome) browserEvent(method string, params jsonv2.Value) {
 	case "Target.targetDestroyed":
 		if ev, ok := read[target.EventTargetDestroyed](params); ok {
 			b.mu.Lock()
-			if t := b.byTarget(string(ev.TargetID)); t != nil && !t.crashed {
+			if t := b.byTarget(string(ev.TargetID)); t != nil && (!t.crashed || t != b.active) {
 				b.drop(t)
 				b.signal()
 			}
@@ -173,10 +173,17 @@ func (b *chrome) tabEvent(s *sess, method string, params jsonv2.Value) {
 		t.loading = false
 	case "Page.lifecycleEvent":
 		ev, ok := read[page.EventLifecycleEvent](params)
-		if !ok || !top || ev.Name != "load" || string(ev.FrameID) != t.frame {
+		if !ok || !top || string(ev.FrameID) != t.frame {
 			return
 		}
-		t.loaded = string(ev.LoaderID)
+		switch ev.Name {
+		case "DOMContentLoaded":
+			t.parsed = string(ev.LoaderID)
+		case "load":
+			t.loaded = string(ev.LoaderID)
+		default:
+			return
+		}
 	case "Page.fileChooserOpened":
 		t.fileAsked = true
 	case "Network.requestWillBeSent":

@@ -158,8 +158,9 @@ func (b *chrome) navigate(ctx context.Context, t *tab, address string, max time.
 		left = time.Second
 	}
 	// Another navigation may take over (a redirect by script): any loaded document ends the wait.
-	if !b.until(ctx, left, func() bool {
-		return t.crashed || t.closed || t.loaded == want || (t.loaded != "" && t.loaded == t.loader && t.loader != want && !t.loading)
+	begun := func() bool { return t.loader == want }
+	if !b.loadedEnough(ctx, left, t, begun, func() bool {
+		return t.loaded == want || (t.loaded != "" && t.loaded == t.loader && t.loader != want && !t.loading)
 	}) {
 		if err := b.m.failed(); err != nil {
 			return err
@@ -173,6 +174,32 @@ func (b *chrome) navigate(ctx context.Context, t *tab, address string, max time.
 		return errCrashed
 	}
 	return nil
+}
+
+// loadGrace is how long a document that is read to its end may go on loading
+// pictures and the like before it is taken as it is.
+const loadGrace = 3 * time.Second
+
+// loadedEnough waits until done, or until the document that begun tells of has
+// been read for loadGrace without it, or until the tab is dead. Both functions
+// are called with b.mu held.
+func (b *chrome) loadedEnough(ctx context.Context, max time.Duration, t *tab, begun, done func() bool) bool {
+	start := time.Now()
+	over := func() bool { return t.crashed || t.closed || done() }
+	if !b.until(ctx, max, func() bool { return over() || (begun() && t.parsed == t.loader) }) {
+		return false
+	}
+	if b.until(ctx, min(loadGrace, max-time.Since(start)), over) {
+		return true
+	}
+	return b.slow(t)
+}
+
+// slow says that a document is there but still loads things.
+func (b *chrome) slow(t *tab) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !t.closed && !t.crashed && t.parsed == t.loader && t.loaded != t.loader
 }
 
 // page describes a tab, asking the document itself for what events do not carry.

@@ -136,6 +136,7 @@ func (b *chrome) press(ctx context.Context, name string, typing bool) (*pressed,
 		s, err := b.resolve(ctx, name)
 		if err != nil {
 			if errors.Is(err, errDocGone) {
+				b.pause(ctx, 50*time.Millisecond)
 				continue
 			}
 			return nil, err
@@ -145,6 +146,7 @@ func (b *chrome) press(ctx context.Context, name string, typing bool) (*pressed,
 		switch {
 		case errors.Is(err, errDocGone):
 			why = "its document was replaced"
+			b.pause(ctx, 50*time.Millisecond)
 			continue // resolve says so, with candidates
 		case err != nil:
 			return nil, err
@@ -208,21 +210,30 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 
 	p := &pressed{spot: s, before: before, mark: b.markNow(t)}
 	b.track(t, true)
-	if err := b.arm(ctx, s, typing); err != nil {
-		return nil, "", err
-	}
-	if err := b.click(ctx, t, top); err != nil && !errors.Is(err, errDetached) {
-		return nil, "", err
-	}
-	blocked, err := b.disarm(ctx, s)
-	if err != nil {
-		return nil, "", err
-	}
-	if blocked != "" {
+	blocked, err := b.strike(ctx, s, typing, top)
+	if err != nil || blocked != "" {
 		b.track(t, false)
-		return nil, blocked, nil
+		return nil, blocked, err
 	}
 	return p, "", nil
+}
+
+// strike presses under guard and says what the press hit instead, if it did. The
+// guards are taken away whatever happens to ctx meanwhile.
+func (b *chrome) strike(ctx context.Context, s *spot, typing bool, at ready) (blocked string, err error) {
+	err = b.arm(ctx, s, typing)
+	if err == nil {
+		if err = b.click(ctx, s.ref.tab, at); errors.Is(err, errDetached) {
+			err = nil // the press closed the tab
+		}
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.opt.CallTimeout)
+	defer cancel()
+	blocked, derr := b.disarm(after, s)
+	if err == nil {
+		err = derr
+	}
+	return blocked, err
 }
 
 func (b *chrome) arm(ctx context.Context, s *spot, typing bool) error {

@@ -24,6 +24,7 @@ type tab struct {
 	url, title string
 	frame      string // id of the main frame
 	loader     string // of the main frame's document
+	parsed     string // the loader whose document was read to its end
 	loaded     string // the loader whose load event came
 	docs       int    // documents committed
 	moves      int    // same-document navigations

@@ -156,12 +156,13 @@ export function lift(owner: Element, x: number, y: number): Ready {
 
 // The guard: from arming to disarming, a trusted press that lands anywhere but on
 // the element is stopped before the page sees it.
-interface Guard { el: Element; sees: boolean; typing: boolean; ok: boolean | null; why: string }
+const guardTime = 10_000; // ms; a host that went away must not leave a page unusable
+interface Guard { el: Element; sees: boolean; typing: boolean; until: number; ok: boolean | null; why: string }
 let guard: Guard | null = null;
 const guarded = ["pointerdown", "mousedown", "pointerup", "mouseup", "click", "auxclick", "dblclick", "contextmenu", "touchstart"];
 
 function onPress(e: Event) {
-  if (!guard || !e.isTrusted) return;
+  if (!guard || !e.isTrusted || performance.now() > guard.until) return;
   if (guard.ok === null) {
     const at = e.composedPath()[0];
     const hit = at instanceof Element ? at : null;
@@ -178,7 +179,7 @@ function onPress(e: Event) {
 // and no press may land in this document at all).
 export function arm(el: Element, sees: boolean, typing: boolean): void {
   disarm();
-  guard = { el, sees, typing, ok: null, why: "" };
+  guard = { el, sees, typing, until: performance.now() + guardTime, ok: null, why: "" };
   for (const t of guarded) window.addEventListener(t, onPress, { capture: true, passive: false });
 }
 
