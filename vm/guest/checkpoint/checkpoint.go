@@ -68,6 +68,7 @@ type Checkpoints struct {
 	tracked map[string]bool // files that are tracked though ignored
 	gitIdx  scan.Stat       // of the user's index when tracked was read
 	saved   int             // checkpoints since the state was saved
+	differ  *differ         // nil = none runs
 }
 
 // head is the newest checkpoint.

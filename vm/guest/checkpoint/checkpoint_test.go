@@ -61,6 +61,7 @@ func setup(t *testing.T, watched bool) *rig {
 		}
 	}
 	r.c = New(opts)
+	t.Cleanup(func() { r.c.Close() })
 	return r
 }
 
@@ -261,11 +262,15 @@ func TestFirstSecondSame(t *testing.T) {
 		if err != nil || more || len(d) != 3 {
 			t.Fatal(d, more, err)
 		}
+		spawns = r.spawns.Load()
 		os.Chmod(r.path("b"), 0o644)
 		os.Remove(r.path("bin"))
 		os.Remove(r.path("d/l"))
 		r.write("d/l", "a file now")
 		third := r.take()
+		if r.spawns.Load() != spawns {
+			t.Fatal("a program was started for a checkpoint")
+		}
 		r.check(third)
 		ops := map[string]string{}
 		for _, c := range third.Changes {
@@ -735,5 +740,36 @@ func TestStoreInsideWorkspace(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(ws); len(left) != 0 {
 		t.Fatal(left)
+	}
+}
+
+// TestDifferDies: the process that compares is started again when it is gone,
+// and a path of any look does not confuse it.
+func TestDifferDies(t *testing.T) {
+	r := setup(t, true)
+	r.write("f", "0\n")
+	r.take()
+	for i := range 12 {
+		r.write("f", fmt.Sprintf("%d\n", i+1))
+		r.write(fmt.Sprintf("sync\n%d", i), strings.Repeat("sync\n", i))
+		if i%4 == 3 {
+			r.c.differ.stop()
+		}
+		cp := r.take()
+		if len(cp.Changes) != 2 || cp.Changes[0].Added != 1 || cp.Changes[0].Deleted != 1 || cp.Changes[1].Path != fmt.Sprintf("sync\n%d", i) {
+			t.Fatalf("round %d: %+v", i, cp.Changes)
+		}
+	}
+	// A pack that appeared after the process started.
+	for i := range 3 * packFrom {
+		r.write(fmt.Sprint("many", i), fmt.Sprintln(i))
+	}
+	if cp := r.take(); len(cp.Changes) != 3*packFrom || cp.Changes[0].Added != 1 || r.c.differ == nil {
+		t.Fatalf("%d changes, %+v", len(cp.Changes), cp.Changes[0])
+	}
+	r.c.Close()
+	r.write("f", "last\n")
+	if cp := r.take(); len(cp.Changes) != 1 {
+		t.Fatalf("%+v", cp.Changes)
 	}
 }

@@ -22,15 +22,19 @@ import (
 // the plain list of changes is given.
 const diffTime = 20 * time.Second
 
-// changes is what differs between the newest checkpoint and its parent.
-func (c *Checkpoints) changes(ctx context.Context) ([]guest.FileChange, bool) {
+// changes is what differs between the tree from, that of the checkpoint before,
+// and the newest checkpoint.
+func (c *Checkpoints) changes(ctx context.Context, from objects.ID) ([]guest.FileChange, bool) {
 	plain, more := c.plainChanges()
 	if more {
 		return plain, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, diffTime)
 	defer cancel()
-	out, more, err := c.diff(ctx, c.head.parent.String(), c.head.commit.String())
+	out, more, err := c.treeDiff(ctx, from, c.head.tree)
+	if err != nil && ctx.Err() == nil {
+		out, more, err = c.diff(ctx, from.String(), c.head.tree.String())
+	}
 	if err != nil {
 		c.opts.Logf("checkpoints: changes without line counts: %v", err)
 		return plain, false
@@ -96,7 +100,10 @@ func (c *Checkpoints) Diff(ctx context.Context, from, to string) ([]guest.FileCh
 	return c.diff(ctx, from, to)
 }
 
-var errEnough = errors.New("enough")
+var (
+	errEnough = errors.New("enough")
+	diffArgs  = []string{"-r", "-z", "-M", "-l500", "--no-ext-diff", "--no-textconv", "--full-index", "--raw", "--numstat"}
+)
 
 func (c *Checkpoints) diff(ctx context.Context, from, to string) ([]guest.FileChange, bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,12 +111,11 @@ func (c *Checkpoints) diff(ctx context.Context, from, to string) ([]guest.FileCh
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := c.git(ctx, nil, pw, "diff-tree", "-r", "-z", "-M", "-l500", "--no-ext-diff", "--no-textconv",
-			"--full-index", "--raw", "--numstat", from, to, "--")
+		err := c.git(ctx, nil, pw, append(append([]string{"diff-tree"}, diffArgs...), from, to, "--")...)
 		pw.CloseWithError(err)
 		done <- err
 	}()
-	out, more, err := parseDiff(bufio.NewReaderSize(pr, 64<<10))
+	out, more, err := parseDiff(bufio.NewReaderSize(pr, 64<<10), "")
 	cancel()
 	pr.CloseWithError(errEnough)
 	if ran := <-done; ran != nil && err == nil && !more {
@@ -121,8 +127,9 @@ func (c *Checkpoints) diff(ctx context.Context, from, to string) ([]guest.FileCh
 // maxDiffField bounds one field of git's output: a path and some room.
 const maxDiffField = 16 << 10
 
-// parseDiff reads the raw lines and then the line counts of diff-tree -z.
-func parseDiff(r *bufio.Reader) (out []guest.FileChange, more bool, err error) {
+// parseDiff reads the raw lines and then the line counts of diff-tree -z, up to
+// end or, when that is empty, the end of the stream. No field starts like end.
+func parseDiff(r *bufio.Reader, end string) (out []guest.FileChange, more bool, err error) {
 	field := func() (string, error) {
 		var b []byte
 		for {
@@ -143,8 +150,19 @@ func parseDiff(r *bufio.Reader) (out []guest.FileChange, more bool, err error) {
 	}
 	at := map[string]int{}
 	for {
+		if end != "" {
+			if next, err := r.Peek(1); err != nil {
+				return out, false, noEOF(err)
+			} else if next[0] == end[0] {
+				got := make([]byte, len(end))
+				if _, err := io.ReadFull(r, got); err != nil || string(got) != end {
+					return out, false, fmt.Errorf("git's list of changes ends in %q: %w", got, noEOF(err))
+				}
+				return out, false, nil
+			}
+		}
 		f, err := field()
-		if err == io.EOF {
+		if err == io.EOF && end == "" {
 			return out, false, nil
 		}
 		if err != nil {
@@ -196,6 +214,14 @@ func parseDiff(r *bufio.Reader) (out []guest.FileChange, more bool, err error) {
 			}
 		}
 	}
+}
+
+// noEOF makes the end of a stream that should go on an error that tells.
+func noEOF(err error) error {
+	if err == nil || err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // rawChange reads ":100644 100644 <id> <id> M"; two says that two paths follow.

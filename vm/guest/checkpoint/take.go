@@ -66,6 +66,7 @@ func (c *Checkpoints) take(ctx context.Context, req guest.CheckpointRequest, als
 		return out, fmt.Errorf("the checkpoint cannot be written: %w", err)
 	}
 	same := c.head.ok && root == c.head.tree
+	from := c.head.tree
 	if !same {
 		if err := c.record(ctx, req, root, b); err != nil {
 			return out, fmt.Errorf("the checkpoint cannot be written: %w", err)
@@ -89,7 +90,7 @@ func (c *Checkpoints) take(ctx context.Context, req guest.CheckpointRequest, als
 		out.NotCaptured = out.NotCaptured[:maxNotCaptured]
 	}
 	if !same && out.Parent != "" {
-		out.Changes, out.More = c.changes(ctx)
+		out.Changes, out.More = c.changes(ctx, from)
 	}
 	c.x.before = map[string]value{}
 	c.stale = false
