@@ -41,6 +41,18 @@ type Tabber interface {
 	CloseTab(ctx context.Context, id string) error
 }
 
+// Controls is a Browser with more hands than Click and Type.
+type Controls interface {
+	// Select picks an option of a drop-down list, by its label or else its value,
+	// with the keyboard, as a person would.
+	Select(ctx context.Context, ref, option string) (Effect, error)
+	// Press presses a key in what has the focus: Enter, Tab, Escape, Backspace,
+	// Delete, Home, End, PageUp, PageDown, Space or an arrow (ArrowUp …).
+	Press(ctx context.Context, key string) (Effect, error)
+	// Back goes one page back in the tab's history.
+	Back(ctx context.Context) (Page, error)
+}
+
 // Page is one tab. Every string is the page's own claim.
 type Page struct {
 	ID     string `json:"id"`

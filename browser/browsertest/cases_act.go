@@ -421,6 +421,19 @@ func typingElsewhere(s *suite) {
 		s.typ(refs[i], "in "+who, browser.TypeOptions{})
 		s.has(s.log(), "from "+who+"=in "+who)
 	}
+	var lists []string
+	for l := range strings.Lines(t) {
+		if strings.Contains(l, `"Inner list"`) {
+			lists = append(lists, refIn(l))
+		}
+	}
+	for _, i := range []int{2, 0, 1} {
+		who := []string{"same", "other", "nested"}[i]
+		if _, err := s.controls().Select(s.ctx(), lists[i], "two"); err != nil {
+			s.Fatalf("list in %s: %v", who, err)
+		}
+		s.has(s.log(), "from "+who+"-list=two:real")
+	}
 }
 
 func dialogs(s *suite) {

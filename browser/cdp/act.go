@@ -31,15 +31,20 @@ func (b *chrome) Click(ctx context.Context, ref string) (browser.Effect, error) 
 		if err != nil {
 			return err
 		}
-		defer b.track(p.spot.ref.tab, false)
-		now, err := b.settle(ctx, p)
-		if err != nil {
-			return err
-		}
-		e, err = b.effect(ctx, p, now)
+		e, err = b.outcome(ctx, p)
 		return err
 	})
 	return e, err
+}
+
+// outcome waits for what an action set off and tells it.
+func (b *chrome) outcome(ctx context.Context, p *pressed) (browser.Effect, error) {
+	defer b.track(p.tab, false)
+	now, err := b.settle(ctx, p)
+	if err != nil {
+		return browser.Effect{}, err
+	}
+	return b.effect(ctx, p, now)
 }
 
 // fieldState is an editable element as the script sees it.
@@ -66,7 +71,7 @@ func (b *chrome) Type(ctx context.Context, ref, text string, opt browser.TypeOpt
 		if err != nil {
 			return err
 		}
-		r := p.spot.ref
+		r := p.ref
 		defer b.track(r.tab, false)
 		gone := func(err error) error {
 			if errors.Is(err, errDocGone) {
@@ -82,11 +87,7 @@ func (b *chrome) Type(ctx context.Context, ref, text string, opt browser.TypeOpt
 				return gone(err)
 			}
 		}
-		now, err := b.settle(ctx, p)
-		if err != nil {
-			return err
-		}
-		e, err = b.effect(ctx, p, now)
+		e, err = b.outcome(ctx, p)
 		return err
 	})
 	return e, err

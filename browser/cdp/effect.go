@@ -54,7 +54,7 @@ func (b *chrome) track(t *tab, on bool) {
 // settle waits, bounded, for what an action set off: a navigation, a new tab,
 // requests, changes of the page. It returns the tab that is current afterwards.
 func (b *chrome) settle(ctx context.Context, p *pressed) (*tab, error) {
-	t, m := p.spot.ref.tab, p.mark
+	t, m := p.tab, p.mark
 	end := time.Now().Add(b.opt.SettleTimeout)
 
 	changes := 0
@@ -63,7 +63,7 @@ func (b *chrome) settle(ctx context.Context, p *pressed) (*tab, error) {
 		if left < 50*time.Millisecond {
 			left = 50 * time.Millisecond
 		}
-		err := b.run(ctx, p.spot.ref.doc, &changes, "settle", quietTime.Milliseconds(), min(left, time.Second).Milliseconds())
+		err := b.run(ctx, p.doc, &changes, "settle", quietTime.Milliseconds(), min(left, time.Second).Milliseconds())
 		if errors.Is(err, errDocGone) {
 			return nil
 		}
@@ -136,7 +136,7 @@ func (b *chrome) follow(ctx context.Context, pop *tab) *tab {
 
 // effect says what an action did.
 func (b *chrome) effect(ctx context.Context, p *pressed, now *tab) (browser.Effect, error) {
-	t, m := p.spot.ref.tab, p.mark
+	t, m := p.tab, p.mark
 	var e browser.Effect
 	b.mu.Lock()
 	e.Dialog = strings.Join(t.dialogs, "; ")

@@ -35,9 +35,11 @@ type spot struct {
 	holds []hold
 }
 
-// pressed is what a press left behind for judging its effect.
+// pressed is what an action left behind for judging its effect.
 type pressed struct {
-	spot   *spot
+	tab    *tab
+	doc    *doc // that it acted in
+	ref    *ref // nil when it acted on no element
 	before marks
 	mark   mark
 }
@@ -208,7 +210,7 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 		return nil, clean(now.Why, 300), nil
 	}
 
-	p := &pressed{spot: s, before: before, mark: b.markNow(t)}
+	p := &pressed{tab: t, doc: r.doc, ref: r, before: before, mark: b.markNow(t)}
 	b.track(t, true)
 	blocked, err := b.strike(ctx, s, typing, top)
 	if err != nil || blocked != "" {

@@ -222,7 +222,8 @@ export function hasFocus(el: Element): boolean {
 
 export function focusOn(el: Element): boolean {
   if (!hasFocus(el) && el instanceof HTMLElement) el.focus({ preventScroll: true });
-  return hasFocus(el);
+  // The frame has to have it too: keys go to whatever is focused in the whole tab.
+  return document.hasFocus() && hasFocus(el);
 }
 
 // Selects all of the field (or puts the caret at its end); "key" asks the host
@@ -260,3 +261,31 @@ export function field(el: Element): Field {
   };
 }
 
+
+export function readyToSelect(el: Element): Ready {
+  if (!(el instanceof HTMLSelectElement)) return { st: "never", why: "it is not a drop-down list" };
+  if (!visible(el)) return { st: "wait", why: "it is not visible" };
+  if (isDisabled(el)) return { st: "wait", why: "it is disabled" };
+  el.scrollIntoView({ block: "nearest", behavior: "instant" });
+  const ps = points(el);
+  for (const [x, y] of ps) if (related(el, deepAt(x, y), false)) return { st: "ok" };
+  return { st: "wait", why: ps.length ? `it is covered by ${describe(deepAt(...ps[0]))}` : "it lies outside the page's view" };
+}
+
+// Finds the option with a label, else with a value.
+export function option(el: Element, wanted: string): { at: number; want: number; same: number; label: string; off: boolean; multi: boolean } {
+  const s = el as HTMLSelectElement;
+  const all = Array.from(s.options);
+  const plain = (t: string) => t.replace(/\s+/g, " ").trim();
+  const named = all.filter((o) => plain(o.label) === plain(wanted));
+  const o = named.length === 1 ? named[0] : all.find((x) => x.value === wanted) ?? named[0];
+  const byValue = !!o && named.length !== 1 && o.value === wanted;
+  return {
+    at: s.selectedIndex,
+    want: o ? o.index : -1,
+    same: byValue ? 1 : named.length,
+    label: o?.label.slice(0, 200) ?? "",
+    off: !!o && (o.disabled || (o.parentElement instanceof HTMLOptGroupElement && o.parentElement.disabled)),
+    multi: s.multiple,
+  };
+}

@@ -42,6 +42,8 @@ const api = {
   frame: act.frame,
   focus: (n: number) => act.focusOn(need(n)),
   select: (n: number, end: boolean) => act.selectIn(need(n), end),
+  readyToSelect: (n: number) => act.readyToSelect(need(n)),
+  option: (n: number, wanted: string) => act.option(need(n), wanted),
   field: (n: number) => act.field(need(n)),
 };
 
