@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -443,86 +442,6 @@ func TestNamesGitRefuses(t *testing.T) {
 	r.fsck()
 }
 
-func TestRestoreBackAndForth(t *testing.T) {
-	for _, watched := range []bool{false, true} {
-		r := setup(t, watched)
-		rnd := rand.New(rand.NewSource(5))
-		var states []map[string]string
-		var commits []string
-		for range 4 {
-			for range 25 {
-				mutate(r, rnd)
-			}
-			// Rules are tested elsewhere: here every file counts.
-			filepath.Walk(r.ws, func(p string, fi os.FileInfo, err error) error {
-				if err == nil && fi.Name() == ".gitignore" {
-					os.Remove(p)
-				}
-				return nil
-			})
-			states = append(states, r.files())
-			commits = append(commits, r.take().Commit)
-		}
-		for i := range 10 {
-			n := rnd.Intn(len(states))
-			r.restore(commits[n])
-			same(t, fmt.Sprintf("round %d, state %d", i, n), r.files(), states[n])
-			if cp := r.take(); cp.Tree != strings.TrimSpace(r.inShadow("rev-parse", commits[n]+"^{tree}")) {
-				t.Fatal("the checkpoint after a restore is another tree")
-			}
-		}
-		// Undo of a restore: the checkpoint it returns.
-		r.write("unsaved", "work")
-		before := r.files()
-		cp := r.restore(commits[0])
-		same(t, "restored", r.files(), states[0])
-		r.restore(cp.Commit)
-		same(t, "undone", r.files(), before)
-		r.fsck()
-	}
-}
-
-func TestRestoreLeavesTheRepositoryAlone(t *testing.T) {
-	r := setup(t, true)
-	r.git("init", "-q", "-b", "main")
-	r.write("f", "1\n")
-	r.git("add", "f")
-	r.git("commit", "-qm", "one")
-	r.write("f", "2\n")
-	r.git("add", "f")
-	r.write("f", "3\n")
-	state := func() string {
-		h := sha256.New()
-		filepath.Walk(r.path(".git"), func(p string, fi os.FileInfo, err error) error {
-			if err == nil && fi.Mode().IsRegular() {
-				data, _ := os.ReadFile(p)
-				fmt.Fprintf(h, "%s %d %v\n", p, len(data), fi.ModTime())
-				h.Write(data)
-			}
-			return nil
-		})
-		return hex.EncodeToString(h.Sum(nil))
-	}
-	was := state()
-	cp := r.take()
-	r.write("f", "4\n")
-	r.write("g", "5\n")
-	r.restore(cp.Commit)
-	if state() != was {
-		t.Fatal("the user's .git was touched")
-	}
-	if _, err := os.Stat(r.path("g")); err == nil {
-		t.Fatal("a file that was not in the checkpoint stayed")
-	}
-	if _, err := os.Stat(r.path(".git/objects/info/alternates")); err == nil {
-		t.Fatal("alternates")
-	}
-	// The user's gc cannot hurt.
-	r.git("gc", "-q", "--prune=now")
-	r.fsck()
-	r.restore(cp.Commit)
-}
-
 func TestNestedRepositoriesAreFiles(t *testing.T) {
 	r := setup(t, true)
 	r.git("init", "-q")
@@ -623,86 +542,6 @@ func TestTrackedThoughIgnored(t *testing.T) {
 		if r.files()["keep.log"] != "file 1" {
 			t.Fatal("lost")
 		}
-	}
-}
-
-func TestLargeFiles(t *testing.T) {
-	r := setup(t, true)
-	r.c.opts.MaxFile = 2 << 20
-	big := strings.Repeat("0123456789abcdef", 150_000) // 2.4 MB
-	mid := big[:2<<20]
-	r.write("big", big)
-	r.write("mid", mid)
-	first := r.take()
-	if !slices.Equal(first.NotCaptured, []string{"big"}) {
-		t.Fatalf("%q", first.NotCaptured)
-	}
-	r.write("big", "small now")
-	r.write("mid", big)
-	second := r.take()
-	if !slices.Equal(second.NotCaptured, []string{"mid"}) {
-		t.Fatalf("%q", second.NotCaptured)
-	}
-	// mid grew out of the checkpoints; restoring the small one keeps the big one.
-	undo := r.restore(first.Commit)
-	if r.files()["mid"] != "file "+mid {
-		t.Fatal("mid is not restored")
-	}
-	r.restore(undo.Commit)
-	if r.files()["mid"] != "file "+big {
-		t.Fatal("the large file was lost by restoring over it")
-	}
-	r.fsck()
-}
-
-func TestRestoreOverIgnored(t *testing.T) {
-	r := setup(t, true)
-	r.write("secret", "old")
-	r.write("build", "a file")
-	r.write("dist/x", "1")
-	first := r.take()
-	os.RemoveAll(r.path("build"))
-	os.RemoveAll(r.path("dist"))
-	r.write(".gitignore", "secret\nbuild\ndist\n")
-	r.write("secret", "new")
-	r.write("build/out", "artefact")
-	r.write("dist", "a file in the place of a folder")
-	undo := r.restore(first.Commit)
-	got := r.files()
-	if got["secret"] != "file old" || got["build"] != "file a file" || got["dist/x"] != "file 1" {
-		t.Fatalf("%q", got)
-	}
-	kept := 0
-	for p, v := range got {
-		if strings.Contains(p, ".kept-") && (v == "file artefact" || v == "file a file in the place of a folder") {
-			kept++
-		}
-	}
-	if kept != 2 {
-		t.Fatalf("what stood in the way was lost: %q", got)
-	}
-	r.restore(undo.Commit)
-	if r.files()["secret"] != "file new" {
-		t.Fatal("the ignored file that was overwritten is lost")
-	}
-}
-
-func TestRestoreOfNothing(t *testing.T) {
-	r := setup(t, false)
-	r.write("a", "1")
-	cp := r.take()
-	want := r.files()
-	blob := strings.TrimSpace(r.inShadow("rev-parse", cp.Commit+":a"))
-	for _, id := range []string{strings.Repeat("1", 40), blob, cp.Tree, "", "HEAD", "--all", cp.Commit[:39] + "\n"} {
-		if _, err := r.c.Restore(bg, id); err == nil {
-			t.Fatalf("restored %q", id)
-		} else if len(id) == 40 && !strings.Contains(id, "\n") && !errors.Is(err, guest.ErrNotFound) {
-			t.Fatalf("%q: %v", id, err)
-		}
-		same(t, "untouched", r.files(), want)
-	}
-	if _, _, err := r.c.Diff(bg, cp.Commit, strings.Repeat("1", 40)); !errors.Is(err, guest.ErrNotFound) {
-		t.Fatal(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -27,8 +28,13 @@ func User(uid, gid int) Func {
 		if len(argv) == 0 {
 			return errors.New("no program was named")
 		}
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Env, cmd.Dir = env, dir
+		name, err := find(argv[0], env)
+		if err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, name, argv[1:]...)
+		cmd.Args[0] = argv[0]
+		cmd.Env, cmd.Dir = append([]string{}, env...), dir // never nil, which would pass on guestd's own
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 		// A group of its own, so that a program's helpers end with it.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -37,12 +43,35 @@ func User(uid, gid int) Func {
 		}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = 2 * time.Second
-		err := cmd.Run()
+		err = cmd.Run()
+		if errors.Is(err, exec.ErrWaitDelay) {
+			err = nil // it ended well; a child it left behind holds its output
+		}
 		if ctx.Err() != nil && err != nil {
 			return fmt.Errorf("%s was ended: %w", argv[0], context.Cause(ctx))
 		}
 		return err
 	}
+}
+
+// find looks a program up in the PATH of env: guestd's own may be empty.
+func find(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	dirs := ""
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs = v
+		}
+	}
+	for dir := range strings.SplitSeq(dirs, ":") {
+		at := filepath.Join(dir, name)
+		if fi, err := os.Stat(at); dir != "" && err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			return at, nil
+		}
+	}
+	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
 // Code is the exit code in an error of a Func; -1 when the program did not run
