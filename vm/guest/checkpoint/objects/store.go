@@ -117,7 +117,8 @@ func (s *Store) clearUnsynced() {
 	}
 	young := func(name string) bool {
 		fi, err := os.Lstat(name)
-		return err == nil && fi.ModTime().After(synced)
+		// With slack for coarse clocks: looking at a few more costs little.
+		return err == nil && fi.ModTime().After(synced.Add(-time.Second))
 	}
 	packs, _ := filepath.Glob(filepath.Join(escape(s.dir), "objects/pack/pack-*.pack"))
 	for _, name := range packs {
