@@ -123,11 +123,7 @@ func killOnce(t *testing.T, w *World, p httpapi.ProjectView, target string, seed
 	stored := map[int64]string{}
 	var sealed []event.StepSealed
 	for _, e := range w.Log(nil) {
-		b, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored[e.ID] = string(b)
+		stored[e.ID] = exact(t, e)
 	}
 	for i, fr := range frames {
 		if i > 0 && fr.ID <= frames[i-1].ID {

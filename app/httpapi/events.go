@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -104,11 +105,12 @@ func (s *server) stream(c huma.Context, f eventlog.Filter, after int64, in *even
 		_, _ = io.WriteString(w, ": glasshouse\n\n")
 	}
 	flush()
-	latest := s.Log.LatestID()
+	if !in.Follow {
+		s.stored(ctx, w, f, after, sse)
+		flush()
+		return
+	}
 	for {
-		if !in.Follow && after >= latest {
-			return
-		}
 		nctx, stop := context.WithTimeout(ctx, pingEvery)
 		e, err := sub.Next(nctx)
 		stop()
@@ -117,9 +119,6 @@ func (s *server) stream(c huma.Context, f eventlog.Filter, after int64, in *even
 		case ctx.Err() != nil:
 			return
 		case nctx.Err() != nil:
-			if !in.Follow {
-				return // a filter left nothing more to send
-			}
 			if sse {
 				_, err = io.WriteString(w, ": ping\n\n")
 			} else {
@@ -136,30 +135,52 @@ func (s *server) stream(c huma.Context, f eventlog.Filter, after int64, in *even
 		if e.ID == 0 && !in.Transient {
 			continue
 		}
-		raw, err := json.Marshal(e)
-		if err != nil {
-			return
-		}
-		if err := writeEvent(w, sse, e.ID, raw); err != nil {
+		if err := writeEvent(w, sse, e); err != nil {
 			return
 		}
 		flush()
-		if e.ID > 0 {
-			after = e.ID
+	}
+}
+
+// stored sends what the log holds now, up to the newest event at the call.
+func (s *server) stored(ctx context.Context, w io.Writer, f eventlog.Filter, after int64, sse bool) {
+	f.AfterID, f.BeforeID, f.Limit = after, s.Log.LatestID()+1, 500
+	for {
+		page, err := s.Log.Read(ctx, f)
+		if err != nil {
+			return
+		}
+		for _, e := range page {
+			if err := writeEvent(w, sse, e); err != nil {
+				return
+			}
+			f.AfterID = e.ID
+		}
+		if len(page) < f.Limit {
+			return
 		}
 	}
 }
 
-func writeEvent(w io.Writer, sse bool, id int64, raw []byte) error {
-	var err error
-	switch {
-	case !sse:
-		_, err = w.Write(append(raw, '\n'))
-	case id > 0:
-		_, err = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", id, raw)
-	default:
-		_, err = fmt.Fprintf(w, "data: %s\n\n", raw)
+// writeEvent writes an event with its payload's bytes as they are stored: they are
+// what the log's hashes are of.
+func writeEvent(w io.Writer, sse bool, e event.Envelope) error {
+	var b bytes.Buffer
+	if sse && e.ID > 0 {
+		fmt.Fprintf(&b, "id: %d\n", e.ID)
 	}
+	if sse {
+		b.WriteString("data: ")
+	}
+	enc := json.NewEncoder(&b) // ends with a line break
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return err
+	}
+	if sse {
+		b.WriteByte('\n')
+	}
+	_, err := w.Write(b.Bytes())
 	return err
 }
 
