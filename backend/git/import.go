@@ -33,7 +33,7 @@ type DirtyFile = source.Dirty
 
 // ImportResult says what was brought in and what stayed outside.
 type ImportResult struct {
-	Kind      string // "repository", "bare", "folder"
+	Kind      string // "repository", "bare", "folder", "remote"
 	Path      string
 	Branch    string // empty: HEAD is detached
 	Commit    string // empty: no commits
@@ -63,12 +63,15 @@ const (
 // mirror and says how its files differ from it. The source stays as it is to the
 // byte: nothing is written there and no program runs. A folder that is no
 // repository becomes one commit of the host's making, without its ignored files
-// and without files that may hold secrets.
+// and without files that may hold secrets. An address (https://…, ssh://…, file://…)
+// is fetched, its HEAD's branch alone.
 func (m *Mirror) ImportSource(ctx context.Context, dir string, opt ImportOptions) (ImportResult, error) {
 	var res ImportResult
 	if looksLikeURL(dir) {
-		return res, domain.E(domain.CodeInvalid, "a source must be a folder on this computer, not an address",
-			"clone it first ('git clone URL FOLDER') and choose that folder", nil)
+		if len(opt.Overlay) > 0 {
+			return res, domain.E(domain.CodeInvalid, "an address has no changed files to bring along", "pick none, or choose a folder", nil)
+		}
+		return m.importAddress(ctx, dir)
 	}
 	src, err := source.Open(dir)
 	if err != nil {

@@ -33,8 +33,7 @@ func fingerprint(t testing.TB, dir string) map[string]string {
 		if err != nil {
 			return err
 		}
-		st := fi.Sys().(*syscall.Stat_t)
-		line := fmt.Sprintf("%v %d %d ino%d", fi.Mode(), fi.ModTime().UnixNano(), st.Ctim.Nano(), st.Ino)
+		line := fmt.Sprintf("%v %d %s", fi.Mode(), fi.ModTime().UnixNano(), inodeOf(fi))
 		switch {
 		case fi.Mode().IsRegular():
 			b, err := os.ReadFile(p)
@@ -370,7 +369,7 @@ func TestImportOddRepositories(t *testing.T) {
 		_, _, err = importInto(t, broken.Dir)
 		wantHint(t, err, "git fsck")
 
-		for _, bad := range []string{"/nonexistent/folder", "https://example.org/x.git", filepath.Join(src.Dir, "a")} {
+		for _, bad := range []string{"/nonexistent/folder", "ext::sh -c id", "git://127.0.0.1/x", filepath.Join(src.Dir, "a")} {
 			m, _ := openMirrorEnv(t, nil)
 			if _, err := m.ImportSource(t.Context(), bad, git.ImportOptions{}); err == nil {
 				t.Errorf("%s was taken", bad)

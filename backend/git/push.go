@@ -213,8 +213,7 @@ func (m *Mirror) refsOf(ctx context.Context, side *remoteSide) (map[string]strin
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, domain.E(domain.CodeUnavailable, "the remote "+Redact(side.url.raw)+" did not answer: "+firstLines(side.redact(errs.String())),
-			"check the address, the network and your credentials", redacted(err))
+		return nil, m.silent(side, errs, err)
 	}
 	if out.over {
 		return nil, domain.E(domain.CodeTooLarge, "the remote has too many branches to list", "", nil)

@@ -31,6 +31,7 @@ type rig struct {
 	remote *gittest.Repo
 	src    *gittest.Repo
 	c1, c2 string
+	opt    git.Options // of another mirror of the same person
 }
 
 func newRig(t testing.TB, home string) *rig {
@@ -47,13 +48,17 @@ func newRig(t testing.TB, home string) *rig {
 	if _, err := m.Receive(t.Context(), bytes.NewReader(src.Pack(c2)), []string{c2}, git.GuestLimits()); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{m, run, remote, src, c1, c2}
+	opt := git.Options{Runner: run, Getenv: func(k string) string {
+		return map[string]string{"HOME": home, "PATH": os.Getenv("PATH")}[k]
+	}}
+	return &rig{m, run, remote, src, c1, c2, opt}
 }
 
 // goesThrough pushes over an address and checks every outcome a remote can give.
 func (r *rig) goesThrough(t *testing.T, address string) {
 	t.Helper()
 	ctx := t.Context()
+	r.fetches(t, address)
 	refs, err := r.m.RemoteRefs(ctx, address)
 	if err != nil || len(refs) != 1 || refs["refs/heads/main"] != r.c1 {
 		t.Fatalf("refs %v %v", refs, err)
@@ -97,6 +102,41 @@ func (r *rig) goesThrough(t *testing.T, address string) {
 	}
 	if n := r.run.Live(); n != 0 {
 		t.Errorf("%d processes are left", n)
+	}
+}
+
+// fetches brings what is new on the remote into the mirror, and starts another mirror from the address.
+func (r *rig) fetches(t *testing.T, address string) {
+	t.Helper()
+	fresh := r.src.CommitTree(r.src.Git("rev-parse", r.c2+"^{tree}"), r.c1)
+	r.src.Git("push", "-q", r.remote.Dir, fresh+":refs/heads/fresh")
+	f, err := r.m.Fetch(t.Context(), address, "refs/heads/fresh")
+	if err != nil || f.Commit != fresh {
+		t.Fatalf("%+v %v", f, err)
+	}
+	inMirror(t, r.m).Git("cat-file", "-e", fresh+"^{tree}")
+	if again, err := r.m.Fetch(t.Context(), address, "refs/heads/fresh"); err != nil || again.Commit != fresh || again.Received.Objects != 0 {
+		t.Fatalf("%+v %v", again, err)
+	}
+	if _, err := r.m.Fetch(t.Context(), address, "refs/heads/nowhere"); domain.CodeOf(err) != domain.CodeUnavailable {
+		t.Fatalf("a branch that is not there: %v", err)
+	}
+	r.remote.Git("update-ref", "-d", "refs/heads/fresh")
+	if !strings.Contains(address, "://") {
+		return
+	}
+	m, err := git.Open(filepath.Join(t.TempDir(), "new.git"), r.opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := m.ImportSource(t.Context(), address, git.ImportOptions{})
+	if err != nil || res.Commit != r.c1 || res.Branch != "main" || res.Files != 1 {
+		t.Fatalf("%+v %v", res, err)
+	}
+	in := inMirror(t, m)
+	in.Git("fsck", "--strict", "--full")
+	if got := in.Git("for-each-ref", "--format=%(refname)"); got != git.BaseRef {
+		t.Fatalf("references %q", got)
 	}
 }
 

@@ -76,6 +76,15 @@ func TestHostileSourceRunsNothing(t *testing.T) {
 		t.Errorf("the poisoned source as a remote was not asked about: %v", err)
 	}
 	w.Silent(t, "pushing to the source")
+	if f, err := m.Fetch(t.Context(), src.Dir, "refs/heads/main"); err != nil || f.Commit != res.Commit {
+		t.Errorf("fetching from it: %+v %v", f, err)
+	}
+	m2, _ := openMirrorEnv(t, nil)
+	if _, err := m2.ImportSource(t.Context(), "file://"+src.Dir, git.ImportOptions{}); err != nil {
+		t.Errorf("importing it by address: %v", err)
+	}
+	w.Silent(t, "fetching from it")
+	sameFolder(t, beforeOut, fingerprint(t, outside))
 
 	// The control.
 	fired := src.Fires(w)

@@ -31,6 +31,7 @@ const (
 	FlagAgent       = "agent-config" // settings that editors or agents act upon
 	FlagShell       = "shell-config" // runs when a shell or tool starts
 	FlagName        = "name"         // a file name with hidden or odd characters
+	FlagLFS         = "lfs"          // a pointer to content that is kept elsewhere
 	FlagCaseTwin    = "case-twin"    // two names that are one on some systems
 )
 
@@ -76,6 +77,9 @@ func (b *builder) flag(f *File, ot, nt string) {
 	case f.Binary:
 		add(FlagBinary, "its bytes cannot be reviewed as text")
 	case f.Op != OpDelete && f.OldOID != f.NewOID:
+		if strings.HasPrefix(nt, "version https://git-lfs.github.com/spec/") {
+			add(FlagLFS, "a pointer: the content itself is kept elsewhere and is not part of this review")
+		}
 		flagText(f, ot, nt, add)
 	}
 	if f.NewSize > largeFile {

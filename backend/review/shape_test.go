@@ -224,6 +224,7 @@ func TestFlags(t *testing.T) {
 		s.Write("min.js", strings.Repeat("x", 3000)+"\n")
 		s.Write("big.txt", strings.Repeat("text line\n", 200_000))
 		s.Write("blob", "\x00\x01")
+		s.Write("movie", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
 		s.Write("evil\u202etxt.exe", "x")
 		s.Write("README", "x")
 		s.Write("readme", "x")
@@ -236,7 +237,7 @@ func TestFlags(t *testing.T) {
 		"sub/go.sum": review.FlagLockfile, "setup.py": review.FlagInstall, ".gitattributes": review.FlagGitFile, ".gitmodules": review.FlagGitModules, ".mcp.json": review.FlagAgent,
 		".vscode/tasks.json": review.FlagAgent, "x/.claude/settings.json": review.FlagAgent, "CLAUDE.md": review.FlagAgent, ".bashrc": review.FlagShell, "bidi.js": review.FlagBidi, "zero.js": review.FlagInvisible,
 		"min.js": review.FlagMinified, "big.txt": review.FlagLarge, "blob": review.FlagBinary, "evil\u202etxt.exe": review.FlagName, "readme": review.FlagCaseTwin, "abs": review.FlagSymlinkOut,
-		"pkg-up": review.FlagSymlinkOut, "ok": review.FlagSymlink,
+		"pkg-up": review.FlagSymlinkOut, "ok": review.FlagSymlink, "movie": review.FlagLFS,
 	} {
 		f := byPath(t, r, path)
 		if !slices.ContainsFunc(f.Flags, func(x review.Flag) bool { return x.Kind == kind }) {
