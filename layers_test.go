@@ -76,6 +76,10 @@ func TestImportsPointDown(t *testing.T) {
 				if slices.ContainsFunc(b.except, func(e string) bool { return under(pkg, e) }) {
 					continue
 				}
+				// Packages of helpers for tests, which the next test holds to that.
+				if imp == "os/exec" && strings.HasSuffix(pkg, "test") {
+					continue
+				}
 				if imp == "os/exec" && slices.ContainsFunc(lookups, func(e string) bool { return under(pkg, e) }) {
 					onlyLooksUp(t, pkg)
 					continue
@@ -107,5 +111,18 @@ func onlyLooksUp(t *testing.T, pkg string) {
 	out, _ := exec.Command("grep", "-nE", `exec\.Command(Context)?\(`, "-r", "--include=*.go", "--exclude=*_test.go", dir).Output()
 	if len(out) > 0 {
 		t.Errorf("%s starts processes past the runner:\n%s", pkg, out)
+	}
+}
+
+// Packages whose name ends in test are for tests: no program may hold them.
+func TestTestHelpersStayInTests(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".", "./vm/guest/cmd/guestd").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(pkg, "glasshouse/") && (strings.HasSuffix(pkg, "test") || pkg == "glasshouse/app/e2e") {
+			t.Errorf("the program holds %s", pkg)
+		}
 	}
 }
