@@ -158,6 +158,16 @@ func TestPushRewritesUrlsAsThePersonSays(t *testing.T) {
 		t.Fatalf("%q %v", to, err)
 	}
 	r.goesThrough(t, "https://work.example/remote.git")
+	// A rule that leads to a program or to the open network is no way around the list.
+	for _, to := range []string{"ext::sh -c id ", "http://example.org/", "git://example.org/", "--upload-pack=id "} {
+		conf := fmt.Sprintf("[url %q]\n\tinsteadOf = https://work.example/\n", to)
+		if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if refs, err := r.m.RemoteRefs(t.Context(), "https://work.example/x"); domain.CodeOf(err) != domain.CodeInvalid {
+			t.Errorf("%q: %v %v", to, refs, err)
+		}
+	}
 }
 
 func TestPushRefusesWhatIsNoReviewedPush(t *testing.T) {
@@ -305,7 +315,7 @@ func TestPushOverHTTPS(t *testing.T) {
 	home := t.TempDir()
 	r := newRig(t, home)
 	const pass = "sesame-7f3a-open"
-	asked := 0
+	asked, landed := 0, 0
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if u, p, ok := q.BasicAuth(); !ok || u != "ann" || p != pass {
 			asked++
@@ -314,8 +324,11 @@ func TestPushOverHTTPS(t *testing.T) {
 			return
 		}
 		if strings.HasPrefix(q.URL.Path, "/moved") {
-			http.Redirect(w, q, strings.Replace(q.URL.String(), "/moved", "", 1), http.StatusFound)
+			http.Redirect(w, q, strings.Replace(q.URL.String(), "/moved", "/landed", 1), http.StatusFound)
 			return
+		}
+		if strings.HasPrefix(q.URL.Path, "/landed") {
+			landed++
 		}
 		(&cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.remote.Dir), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=ann", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}).ServeHTTP(w, q)
 	}))
@@ -324,7 +337,7 @@ func TestPushOverHTTPS(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	conf := fmt.Sprintf("[http %q]\n\tsslCAInfo = %s\n[credential]\n\thelper = \"!f() { test \\\"$1\\\" = get && printf 'username=ann\\\\npassword=%s\\\\n'; }; f\"\n", srv.URL, ca, pass)
+	conf := fmt.Sprintf("[http %q]\n\tsslCAInfo = %s\n\tfollowRedirects = true\n[http]\n\tfollowRedirects = true\n[credential]\n\thelper = \"!f() { test \\\"$1\\\" = get && printf 'username=ann\\\\npassword=%s\\\\n'; }; f\"\n", srv.URL, ca, pass)
 	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -335,6 +348,9 @@ func TestPushOverHTTPS(t *testing.T) {
 	// A redirect could take the push elsewhere: it is not followed.
 	if _, err := r.m.RemoteRefs(t.Context(), srv.URL+"/moved/remote.git"); err == nil {
 		t.Fatal("a redirect was followed")
+	}
+	if landed > 0 {
+		t.Fatal("git went where the server sent it")
 	}
 	// Wrong credentials in the address: the error holds neither them nor what the server echoes.
 	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(fmt.Sprintf("[http %q]\n\tsslCAInfo = %s\n", srv.URL, ca)), 0o600); err != nil {
