@@ -130,7 +130,7 @@ func (r *relayConn) Write(p []byte) (int, error) {
 	}
 	n := 0
 	for len(p) > 0 {
-		k := min(len(p), proto.MaxChunk)
+		k := min(len(p), proto.RelayChunk)
 		if err := r.send(&proto.EgressFrame{Data: p[:k]}); err != nil {
 			return n, err
 		}

@@ -25,6 +25,11 @@ const (
 
 	// MaxRelays is how many connections are relayed at once.
 	MaxRelays = 256
+	// RelayChunk is the largest piece of a relayed connection in one frame. With
+	// its frame it fits the 32 KiB buffers that gRPC pools; the next size is 1 MiB.
+	RelayChunk = 32<<10 - 512
+	// What the guest may send the host in one message: a chunk, or a claim.
+	maxRelayMessage = 64 << 10
 )
 
 // Liveness of the byte stream: a peer that answers nothing for about a minute
@@ -127,5 +132,6 @@ func GuestServer(opts ...grpc.ServerOption) *grpc.Server {
 
 // HostServer makes the host's gRPC server, which faces the hostile guest.
 func HostServer(opts ...grpc.ServerOption) *grpc.Server {
-	return grpc.NewServer(append(serverOptions(relayWindow, MaxRelays), opts...)...)
+	opts = append(serverOptions(relayWindow, MaxRelays), opts...)
+	return grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(maxRelayMessage))...)
 }

@@ -114,7 +114,7 @@ func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
 	}
 	defer c.Close()
 	go func() {
-		buf := make([]byte, 64<<10)
+		buf := make([]byte, proto.RelayChunk)
 		for {
 			n, err := c.Read(buf)
 			if n > 0 {
