@@ -80,6 +80,9 @@ func open(dir string, opt Options, steps []string) (_ *Log, err error) {
 	}
 
 	path := filepath.Join(dir, FileName)
+	if err := private(path); err != nil {
+		return nil, explain("The event log "+path+" cannot be kept private", err)
+	}
 	version := len(steps)
 	st, err := os.Stat(path)
 	switch {

@@ -116,6 +116,15 @@ func create(path string, steps []string) error {
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 		_ = os.Remove(tmp + suffix)
 	}
+	// Made by us first: SQLite would let everybody read it, and gives the files
+	// beside it the mode that this one has.
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return err
+	}
 	db, err := sql.Open("sqlite", dsn(tmp, false))
 	if err != nil {
 		return err
@@ -154,6 +163,13 @@ func upgrade(ctx context.Context, db *sql.DB, path string, from int, steps []str
 		return nil
 	}
 	backup := fmt.Sprintf("%s.schema%d-%s", path, from, now.UTC().Format("20060102T150405.000"))
+	f, err := os.OpenFile(backup, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // an empty file is taken by VACUUM INTO
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return explain("The event log cannot be copied before its upgrade", err)
+	}
 	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", backup); err != nil {
 		_ = os.Remove(backup)
 		return explain("The event log cannot be copied before its upgrade", err)
@@ -189,6 +205,25 @@ func migrate(ctx context.Context, db *sql.DB, from int, steps []string) error {
 		}
 		if err := tx.Commit(); err != nil {
 			return fmt.Errorf("migration %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// private takes the files of a log away from everybody but their owner. The data
+// folder of a root core can be passed through by others, and a log of an earlier
+// version could be read by them.
+func private(path string) error {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		st, err := os.Lstat(path + suffix)
+		if errors.Is(err, os.ErrNotExist) || err == nil && (!st.Mode().IsRegular() || st.Mode().Perm()&0o077 == 0) {
+			continue
+		}
+		if err == nil {
+			err = os.Chmod(path+suffix, 0o600)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
