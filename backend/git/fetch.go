@@ -139,6 +139,9 @@ func (m *Mirror) headOf(ctx context.Context, side *remoteSide) (string, error) {
 
 // silent is the error of a remote that gave no answer.
 func (m *Mirror) silent(side *remoteSide, errs *tailBuffer, err error) error {
+	if old := tooOld(errs); old != nil {
+		return old
+	}
 	return domain.E(domain.CodeUnavailable, "the remote "+Redact(side.url.raw)+" did not answer: "+firstLines(side.redact(errs.String())),
 		"check the address, the network and your credentials", redacted(err))
 }

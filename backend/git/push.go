@@ -117,6 +117,9 @@ func (m *Mirror) Push(ctx context.Context, spec PushSpec) (PushResult, error) {
 	if runErr == nil {
 		runErr = fmt.Errorf("git gave no answer (exit %d)", run.Code)
 	}
+	if old := tooOld(errs); old != nil {
+		return res, old
+	}
 	return res, domain.E(domain.CodeUnavailable, "the push to "+res.Address+" failed: "+firstLines(side.redact(errs.String())),
 		"check the address, the network and your credentials ('git ls-remote' with the same address shows them), then push again", redacted(runErr))
 }
@@ -436,6 +439,15 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 }
 
 func (t *tailBuffer) String() string { return string(t.b) }
+
+// tooOld recognises a git that does not read the configuration it is pointed to:
+// it then knows no remote of our name, and nothing was sent.
+func tooOld(errs *tailBuffer) error {
+	if !strings.Contains(errs.String(), "'glasshouse' does not appear to be a git repository") {
+		return nil
+	}
+	return domain.E(domain.CodeUnavailable, "the installed git is too old to be kept apart from your other settings", "install git 2.32 or newer", nil)
+}
 
 // firstLines is what of git's words fits into one sentence: the first and the last lines.
 func firstLines(s string) string {

@@ -452,6 +452,25 @@ func TestPushLearnsTheOutcomeOfABrokenConnection(t *testing.T) {
 	}
 }
 
+func TestAnOldGitIsSaidToBeOld(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	fake := filepath.Join(t.TempDir(), "git")
+	script := "#!/bin/sh\ncase \" $* \" in *' config '*) exec git \"$@\";; esac\nunset GIT_CONFIG_GLOBAL\nexec git \"$@\"\n"
+	if err := os.WriteFile(fake, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	opt := r.opt
+	opt.Git = fake
+	m, err := git.Open(r.m.Dir(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Push(t.Context(), git.PushSpec{URL: r.remote.Dir, Ref: "refs/heads/main", Commit: r.c2, Expected: r.c1})
+	if err == nil || !strings.Contains(err.Error(), "2.32") {
+		t.Fatalf("%v", err)
+	}
+}
+
 func TestRedact(t *testing.T) {
 	for in, want := range map[string]string{
 		"https://ghp_token@host/x":               "https://***@host/x",
