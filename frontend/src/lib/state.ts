@@ -51,9 +51,9 @@ export interface Question {
   free: boolean
   expires?: number
   detail: { name: string; value: string; origin?: string }[]
-  choices: { id: string; label: string; covers?: string }[]
+  choices: { id: string; label: string; covers?: string; grant?: { decision: string } }[]
   /** Set once somebody answered, here or in another client. */
-  answer?: { choice: string; label: string; by: string; text: string; at: number }
+  answer?: { choice: string; label: string; refused: boolean; by: string; text: string; at: number }
   /** Set when it ended without an answer: expired, cancelled or superseded. */
   closed?: string
 }
@@ -202,8 +202,8 @@ function foldRest(s: State, e: Envelope, project: ProjectState | undefined, sess
       break
     case 'approval.answered': {
       const q = s.questions[d.approval_id]
-      const label = q?.choices.find((c) => c.id === d.choice)?.label ?? d.choice
-      if (q) s.questions[q.id] = { ...q, answer: { choice: d.choice, label, by: d.by, text: d.text ?? '', at: e.at } }
+      const c = q?.choices.find((x) => x.id === d.choice)
+      if (q) s.questions[q.id] = { ...q, answer: { choice: d.choice, label: c?.label ?? d.choice, refused: d.choice === 'deny' || c?.grant?.decision === 'deny', by: d.by, text: d.text ?? '', at: e.at } }
       break
     }
     case 'approval.closed': {

@@ -83,6 +83,16 @@ export function stepWords(st: Step): Said {
   return { text: st.exit ? `exit ${st.exit}` : 'failed', tone: 'harm' }
 }
 
+/** A tool's name in the narrow column; the title says the rest. */
+export const toolWord = (tool: string): string => (tool.startsWith('browser_') ? 'browser' : tool === 'ask_user' ? 'ask' : tool)
+
+const VERBS: Record<string, string> = { exec: 'Run ', edit: 'Edit ', write: 'Write ', read: 'Read ', ask_user: 'Ask: ', list: 'List ', search: 'Search ', glob: 'Find ' }
+/** A step's title without the word that its tool says already. */
+export function stepObject(st: Pick<Step, 'tool' | 'title'>): string {
+  const verb = VERBS[st.tool]
+  return verb && st.title.startsWith(verb) && st.title.length > verb.length ? st.title.slice(verb.length) : st.title
+}
+
 export const busy = (st: Step): boolean => st.state === 'requested' || st.state === 'asking' || st.state === 'running'
 export const stepTime = (st: Step): string => (st.ms === undefined ? '' : duration(st.ms))
 

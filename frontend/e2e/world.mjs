@@ -1,0 +1,129 @@
+// A world for tests of the page: a source repository, an empty remote, and a core
+// with a loopback listener on a data folder of its own. All of it is gone afterwards.
+import { execFileSync, spawn } from 'node:child_process'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const root = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..')
+export const binary = process.env.GLASSHOUSE_BIN ?? join(root, 'build/bin/glasshouse')
+export const chromium = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((p) => existsSync(p))
+
+export const playbook = `name: mend the greeting
+steps:
+  - say: First the greeting, which is wrong.
+  - tool: exec
+    args: {argv: [sh, greet.sh]}
+    expect: {exit: 0, has: "helo"}
+  - tool: edit
+    args: {path: greet.sh, old: "helo", new: "hello"}
+    expect: {changed: [greet.sh]}
+  - tool: edit
+    args: {path: greet.sh, old: "exit 0", new: "exit 0 # the end"}
+  - tool: ask_user
+    args: {question: "May the notes be mended as well?", options: ["Yes, do", "Leave them"]}
+    expect: {has: "Yes, do"}
+  - tool: write
+    args: {path: "notes/<img src=x onerror=alert(1)>.txt", content: "mended\\n"}
+  - tool: exec
+    args: {lang: bash, code: "printf '\\\\033[31mred\\\\033[0m <img src=x onerror=alert(2)>\\\\n'; sh greet.sh"}
+    expect: {exit: 0, has: "hello"}
+`
+
+/** The playbook with a connection to a host nobody ever used, at its end. */
+export const reaching = `${playbook}  - tool: exec
+    args: {argv: [curl, -fsS, -m, "60", "http://rates.demo.example/eur"]}
+    expect: {outcome: failed}
+`
+
+export class World {
+  constructor() {
+    // Short, for it holds sockets; passable for a root core's service user.
+    this.dir = mkdtempSync(join(tmpdir(), 'gh-ui-'))
+    chmodSync(this.dir, 0o711)
+    this.src = join(this.dir, 'greeter')
+    this.remote = join(this.dir, 'remote.git')
+    this.env = { ...process.env, GLASSHOUSE_DATA: join(this.dir, 'd'), GLASSHOUSE_CONFIG: join(this.dir, 'c'), GLASSHOUSE_LIBEXEC: process.env.GLASSHOUSE_LIBEXEC ?? join(root, 'build/bin') }
+    mkdirSync(this.env.GLASSHOUSE_CONFIG)
+    writeFileSync(join(this.env.GLASSHOUSE_CONFIG, 'config.toml'), 'machine = "local"\n')
+    mkdirSync(this.src)
+    const filler = Array.from({ length: 12 }, (_, i) => `# line ${i + 1}`).join('\n')
+    writeFileSync(join(this.src, 'greet.sh'), `#!/bin/sh\necho helo\n${filler}\nexit 0\n`)
+    this.git('init', '-q', '-b', 'main')
+    this.git('add', '.')
+    this.git('-c', 'user.name=T', '-c', 'user.email=t@example.test', 'commit', '-q', '-m', 'A greeting')
+    execFileSync('git', ['init', '-q', '--bare', '-b', 'main', this.remote])
+    this.git('push', '-q', this.remote, 'main')
+  }
+
+  git(...args) {
+    return execFileSync('git', ['-C', this.src, ...args], { encoding: 'utf8' })
+  }
+
+  /** What git says about the remote. */
+  there(...args) {
+    return execFileSync('git', ['-C', this.remote, ...args], { encoding: 'utf8' })
+  }
+
+  /** Runs a command of the program and returns what it printed. */
+  run(...args) {
+    return execFileSync(binary, args, { env: this.env, encoding: 'utf8', timeout: 600_000 })
+  }
+
+  /** Starts the listener and returns the address it printed. */
+  async serve() {
+    this.server = spawn(binary, ['serve'], { env: this.env, stdio: ['ignore', 'pipe', 'pipe'] })
+    let out = ''
+    let err = ''
+    this.server.stderr.on('data', (b) => (err += b))
+    return new Promise((done, fail) => {
+      this.server.stdout.on('data', (b) => {
+        out += b
+        const m = /http:\/\/\S+/.exec(out)
+        if (m) done(m[0])
+      })
+      this.server.on('exit', (code) => fail(new Error(`serve ended with ${code}: ${err}`)))
+    })
+  }
+
+  coreLog() {
+    try {
+      return readFileSync(join(this.env.GLASSHOUSE_DATA, 'logs/core.log'), 'utf8')
+    } catch {
+      return ''
+    }
+  }
+
+  stopServe() {
+    this.server?.removeAllListeners('exit')
+    this.server?.kill('SIGTERM')
+  }
+
+  end() {
+    this.stopServe()
+    try {
+      this.run('quit', '--now')
+    } finally {
+      rmSync(this.dir, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 })
+    }
+  }
+}
+
+/** Counts what holds and what does not, and says it. */
+export class Tally {
+  passed = 0
+  failed = 0
+
+  ok(what, holds, more = '') {
+    if (holds) this.passed++
+    else this.failed++
+    console.log(`${holds ? 'ok  ' : 'FAIL'} ${what}${!holds && more ? `: ${more}` : ''}`)
+    return holds
+  }
+
+  end() {
+    console.log(`${this.passed} passed, ${this.failed} failed`)
+    process.exitCode = this.failed || !this.passed ? 1 : 0
+  }
+}

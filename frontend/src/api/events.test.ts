@@ -1,0 +1,68 @@
+import { afterEach, expect, it, vi } from 'vitest'
+import { follow, type Link } from './events'
+import type { Envelope } from './types'
+
+// A core whose streams are written out, one a connection.
+function streams(...all: (string[] | Response | Error)[]) {
+  const asked: string[] = []
+  const rest = [...all]
+  vi.stubGlobal('fetch', async (path: string, init: RequestInit) => {
+    asked.push(path)
+    const next = rest.shift()
+    if (next instanceof Error) throw next
+    if (next instanceof Response) return next
+    return new Response(new ReadableStream({
+      start(c) {
+        const enc = new TextEncoder()
+        for (const piece of next ?? []) c.enqueue(enc.encode(piece))
+        if (next) c.close()
+        else init.signal?.addEventListener('abort', () => c.error(new Error('aborted')))
+      },
+    }))
+  })
+  return asked
+}
+const line = (id: number) => `${JSON.stringify({ id, type: 't', data: {} })}\n`
+
+async function run(until: (seen: Envelope[], links: Link[], resets: number) => boolean) {
+  const seen: Envelope[] = []
+  const links: Link[] = []
+  const why: string[] = []
+  let resets = 0
+  const stop = new AbortController()
+  const done = follow({ onEvents: (e) => seen.push(...e), onLink: (l, w) => { links.push(l); why.push(w) }, onReset: () => { resets++; seen.length = 0 } }, stop.signal)
+  await vi.waitFor(() => expect(until(seen, links, resets)).toBe(true), { timeout: 20_000, interval: 10 })
+  stop.abort()
+  await done
+  return { ids: seen.map((e) => e.id), links, why, resets }
+}
+
+afterEach(() => vi.unstubAllGlobals())
+
+it('takes a cut stream up after the last event, and joins lines that come in pieces', async () => {
+  const two = line(2)
+  const asked = streams([line(1), two.slice(0, 9)], [two.slice(0, 4), two.slice(4), '\n', line(3)])
+  const r = await run((s) => s.length === 3)
+  expect(r.ids).toEqual([1, 2, 3])
+  expect(asked.slice(0, 2).map((p) => /after=(\d+)/.exec(p)?.[1])).toEqual(['0', '1'])
+  expect(r.links.slice(0, 4)).toEqual(['connecting', 'live', 'cut', 'live'])
+})
+
+it('is live as soon as the stream is there, though it is quiet', async () => {
+  streams()
+  expect((await run((_, l) => l.includes('live'))).links).toEqual(['connecting', 'live'])
+})
+
+it('starts over when the core has another log', async () => {
+  const asked = streams([line(7)], new Response(JSON.stringify({ code: 'conflict', what: 'the log has no event 7 yet' }), { status: 409 }), [line(1)])
+  const r = await run((s, _, n) => n === 1 && s.length === 1)
+  expect(r.ids).toEqual([1])
+  expect(asked[2]).toContain('after=0')
+})
+
+it('says why the link is cut, and tries again', async () => {
+  streams(new Error('refused'), new Response(JSON.stringify({ code: 'denied', what: 'the token is missing or wrong', hint: 'open the address' }), { status: 403 }), [line(1)])
+  const r = await run((s) => s.length === 1)
+  expect(r.why.join()).toContain('nobody answered')
+  expect(r.why.join()).toContain('the token is missing or wrong (open the address)')
+})
