@@ -36,6 +36,7 @@ import (
 	"glasshouse/vm"
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/client"
+	"glasshouse/vm/lima"
 	"glasshouse/vm/proc"
 )
 
@@ -56,6 +57,7 @@ type Core struct {
 	user     *proc.User
 	progs    *programs
 	images   *images
+	lima     *lima.Manager
 	events   *eventlog.Log
 	ledger   *approval.Ledger
 	fleet    *machine.Fleet
@@ -173,13 +175,17 @@ func open(ctx context.Context, opt Options) (c *Core, err error) {
 	// that still run may be joined; then steps that ran are found again.
 	c.gate.Open()
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
+	var adopting sync.WaitGroup
 	for _, p := range c.projects.List() {
-		if _, up, err := c.fleet.Adopt(ctx, p); err != nil && !errors.Is(err, vm.ErrNotExist) {
-			c.log.Warn("machine not adopted", "project", p.Name, "err", err)
-		} else if up {
-			c.log.Info("machine adopted", "project", p.Name)
-		}
+		adopting.Go(func() {
+			if _, up, err := c.fleet.Adopt(ctx, p); err != nil && !errors.Is(err, vm.ErrNotExist) {
+				c.log.Warn("machine not adopted", "project", p.Name, "err", err)
+			} else if up {
+				c.log.Info("machine adopted", "project", p.Name)
+			}
+		})
 	}
+	adopting.Wait()
 	if err := c.sessions.Recover(ctx); err != nil {
 		return nil, err
 	}

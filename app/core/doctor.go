@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/user"
 	"strconv"
@@ -23,6 +24,13 @@ func (c *Core) doctor(ctx context.Context) httpapi.Doctor {
 			l.Text = err.Error()
 		}
 		d.Lines = append(d.Lines, l)
+	}
+	im, imErr := c.images.built()
+	if imErr == nil {
+		// Which accelerator works is found by booting a guest, not by looking at a file.
+		if _, err := c.lima.Probe(ctx, limaImage(im)); err != nil {
+			c.log.Warn("no accelerator was found", "err", err)
+		}
 	}
 	usable := false
 	for kind, m := range c.fleet.Kinds() {
@@ -53,6 +61,14 @@ func (c *Core) doctor(ctx context.Context) httpapi.Doctor {
 		d.OK = false
 	} else {
 		add("guestd", nil, "found")
+	}
+	switch {
+	case imErr == nil:
+		add("guest image", nil, im.Hash[:12]+", built")
+	case errors.Is(imErr, image.ErrNotBuilt):
+		add("guest image", nil, "not built yet; the first machine builds it, or 'glasshouse image build'")
+	default:
+		add("guest image", imErr, "")
 	}
 	if missing := image.MissingTools(); len(missing) > 0 {
 		d.Lines = append(d.Lines, httpapi.DoctorLine{Name: "image tools", Text: "missing: " + strings.Join(missing, ", "), Fix: "install them, or run 'make setup'"})

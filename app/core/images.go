@@ -52,6 +52,24 @@ func (im *images) get(ctx context.Context, progress func(vm.Progress)) (*image.I
 	return im.have, nil
 }
 
+// built returns the current image only if it is there already.
+func (im *images) built() (*image.Image, error) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if im.have != nil {
+		return im.have, nil
+	}
+	guestd, err := im.progs.find("guestd")
+	if err != nil {
+		return nil, err
+	}
+	recipe, err := image.Default()
+	if err != nil {
+		return nil, err
+	}
+	return recipe.Open(im.paths.Cache, guestd)
+}
+
 // at returns the image a machine was made from; "" is the current one.
 func (im *images) at(ctx context.Context, hash string, progress func(vm.Progress)) (*image.Image, error) {
 	cur, err := im.get(ctx, progress)

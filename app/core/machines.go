@@ -19,17 +19,17 @@ func (c *Core) managers() (map[string]vm.Manager, error) {
 		// A missing limactl shows in Check, with what to do.
 		limactl, _ = c.progs.find("lima/bin/limactl")
 	}
-	out[string(vm.KindLima)] = lima.New(lima.Options{
+	c.lima = lima.New(lima.Options{
 		Root: c.opt.Paths.Machines(), Trash: c.opt.Paths.Trash(), Limactl: limactl, Runner: c.runner, User: c.user, Log: c.log.With("driver", "lima"),
 		Image: func(ctx context.Context, hash string, progress func(vm.Progress)) (lima.Image, error) {
 			im, err := c.images.at(ctx, hash, progress)
 			if err != nil {
 				return lima.Image{}, err
 			}
-			return lima.Image{Hash: im.Hash, Disk: im.QCOW2, Kernel: im.Kernel, Initrd: im.Initrd,
-				Args: image.KernelArgs, ArgsEmulated: image.KernelArgsEmulated, ProbeArg: image.ProbeArg, ProbeLine: image.ProbeLine}, nil
+			return limaImage(im), nil
 		},
 	})
+	out[string(vm.KindLima)] = c.lima
 	if runtime.GOOS == "linux" {
 		out[string(vm.KindLocal)] = local.New(local.Options{
 			Root: c.opt.Paths.Machines(), Trash: c.opt.Paths.Trash(), Runner: c.runner, User: c.user, Log: c.log.With("driver", "local"),
@@ -44,6 +44,11 @@ func (c *Core) managers() (map[string]vm.Manager, error) {
 		})
 	}
 	return out, os.MkdirAll(c.opt.Paths.Machines(), 0o711)
+}
+
+func limaImage(im *image.Image) lima.Image {
+	return lima.Image{Hash: im.Hash, Disk: im.QCOW2, Kernel: im.Kernel, Initrd: im.Initrd,
+		Args: image.KernelArgs, ArgsEmulated: image.KernelArgsEmulated, ProbeArg: image.ProbeArg, ProbeLine: image.ProbeLine}
 }
 
 // defaultKind is what new projects get: what the settings say, else the embedded
