@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package agent is guestd's worker: it serves the channel's gRPC services and
 // keeps what they need. The tiny parent (agent/boot) owns the listener and
 // starts it again when it dies.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package boot is `guestd init`: the tiny parent that is pid 1 of a guest. It
 // holds the listener, starts the worker and starts it again when it dies, reaps
 // what nobody else waits for, and ends the guest. It does as little as it can,

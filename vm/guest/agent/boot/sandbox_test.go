@@ -1,3 +1,5 @@
+//go:build linux
+
 package boot_test
 
 import (

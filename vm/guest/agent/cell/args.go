@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package cell is the inner sandbox in which every command of a `local` machine
 // runs: guestd itself is unprivileged there and the commands have its uid, so
 // namespaces are what keeps them from its journal, its shadow store and the

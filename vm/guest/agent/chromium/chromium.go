@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package chromium starts headless Chromium in the guest and hands over its
 // DevTools pipe. There is no debug port: who holds the pipe drives the browser,
 // and nobody else.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package execs is the worker's view of executions: it hands commands to shims,
 // follows their spooled output, and finds everything again after a restart.
 package execs

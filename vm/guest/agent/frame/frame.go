@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package frame is the way guestd's own processes speak with each other: typed
 // frames on a unix stream socket, with open files attached where needed.
 package frame

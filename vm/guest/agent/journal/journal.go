@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package journal keeps what guestd knows of executions on disk, so that
 // neither a lost core nor a restarted guestd loses an outcome. One folder per
 // execution:

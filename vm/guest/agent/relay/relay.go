@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package relay is the guest's side of the only door: it takes connections made
 // to the proxy address and passes each on as it is, with a claim of who made
 // it. It decides nothing and reads nothing.

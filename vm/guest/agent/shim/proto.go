@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package shim is the process around one execution: it starts the command,
 // spools its output to the journal, enforces its timeout and writes down how it
 // ended, whether or not guestd's worker lives. A shim is used again once

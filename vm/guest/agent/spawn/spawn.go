@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package spawn starts one command at a time and keeps hold of everything that
 // comes of it: the process using it is the subreaper (or pid 1) of the tree.
 package spawn

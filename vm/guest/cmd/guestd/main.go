@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command guestd is the agent inside a guest: see glasshouse/vm/guest/agent.
 package main
 

@@ -1,0 +1,69 @@
+//go:build linux
+
+package boot
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+func TestParseSysctl(t *testing.T) {
+	for line, want := range map[string][2]string{
+		"fs.inotify.max_user_watches = 1048576": {"fs/inotify/max_user_watches", "1048576"},
+		"-net.ipv4.ip_forward=0":                {"net/ipv4/ip_forward", "0"},
+		"net/ipv4/conf/eth0.1/x = 1 2":          {"net/ipv4/conf/eth0.1/x", "1 2"},
+	} {
+		k, v, ok := parseSysctl(line)
+		if !ok || k != want[0] || v != want[1] {
+			t.Errorf("%q: %q %q %v", line, k, v, ok)
+		}
+	}
+	for _, line := range []string{"", "# x = 1", "; x = 1", "novalue", "= 1", "../../etc/passwd = x", "a/../../b = x"} {
+		if k, v, ok := parseSysctl(line); ok {
+			t.Errorf("%q gave %q %q", line, k, v)
+		}
+	}
+}
+
+func TestParseCmdline(t *testing.T) {
+	w := parseCmdline("console=ttyS0 quiet gh.hostname=glass gh.gw=192.168.104.2 gh.empty= a=b=c\n")
+	if w["gh.hostname"] != "glass" || w["gh.gw"] != "192.168.104.2" || w["a"] != "b=c" {
+		t.Fatalf("%q", w)
+	}
+	if _, ok := w["quiet"]; ok {
+		t.Error("a flag became a value")
+	}
+}
+
+// reap must tell the worker's end apart from others'.
+func TestReap(t *testing.T) {
+	spawn := func(script string) int {
+		pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}, Env: os.Environ()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("needs sh")
+	}
+	other, mine := spawn("exit 3"), spawn("sleep 0.1; exit 81")
+	for {
+		code, ended := reap(mine)
+		if ended {
+			if code != 81 {
+				t.Fatalf("code %d", code)
+			}
+			break
+		}
+		syscall.Kill(mine, 0)
+	}
+	if err := syscall.Kill(other, 0); err == nil {
+		var ws syscall.WaitStatus
+		if pid, _ := syscall.Wait4(other, &ws, syscall.WNOHANG, nil); pid == 0 {
+			t.Error("the other child was not collected though it ended first")
+		}
+	}
+}
