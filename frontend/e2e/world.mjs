@@ -72,8 +72,8 @@ export class World {
   }
 
   /** Starts the listener and returns the address it printed. */
-  async serve() {
-    this.server = spawn(binary, ['serve'], { env: this.env, stdio: ['ignore', 'pipe', 'pipe'] })
+  async serve(...args) {
+    this.server = spawn(binary, ['serve', ...args], { env: this.env, stdio: ['ignore', 'pipe', 'pipe'] })
     let out = ''
     let err = ''
     this.server.stderr.on('data', (b) => (err += b))
@@ -95,13 +95,19 @@ export class World {
     }
   }
 
-  stopServe() {
-    this.server?.removeAllListeners('exit')
-    this.server?.kill('SIGTERM')
+  /** Ends the listener and waits until it is gone. */
+  async stopServe() {
+    const s = this.server
+    this.server = undefined
+    if (!s || s.exitCode !== null) return
+    s.removeAllListeners('exit')
+    const gone = new Promise((done) => s.once('exit', done))
+    s.kill('SIGTERM')
+    await gone
   }
 
-  end() {
-    this.stopServe()
+  async end() {
+    await this.stopServe()
     try {
       this.run('quit', '--now')
     } finally {
