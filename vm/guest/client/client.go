@@ -44,7 +44,10 @@ type Agent struct {
 // ErrUpgraded: guestd was replaced and is starting again. Dial and open once more.
 var ErrUpgraded = errors.New("guestd was replaced by a newer one")
 
-const helloWait = 30 * time.Second
+const (
+	helloWait = 30 * time.Second
+	closeWait = 10 * time.Second
+)
 
 // Open speaks the hello on conn and returns the guest behind it. It owns conn,
 // also when it fails. egress serves the guest's connections to the proxy
@@ -202,11 +205,21 @@ func (c *client) Err() error {
 	}
 }
 
-// Close ends the channel and waits for every connection served on it.
+// Close ends the channel and waits for the connections served on it, which are
+// told through their context; one that does not listen is not waited for long.
 func (c *client) Close() error {
 	c.shut(fmt.Errorf("%w: closed here", guest.ErrGone))
-	c.wg.Wait()
-	return nil
+	ended := make(chan struct{})
+	go func() {
+		c.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(closeWait):
+		return errors.New("a connection through the door is still being served")
+	}
 }
 
 // wrap makes an error of a call one of the contract's. notFound is what "not

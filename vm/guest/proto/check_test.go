@@ -9,6 +9,7 @@ import (
 	"net"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/quick"
 	"time"
@@ -241,5 +242,65 @@ func TestErrorsTravel(t *testing.T) {
 	}
 	if ToStatus(nil) != nil || FromStatus(nil, nil) != nil {
 		t.Error("nil became an error")
+	}
+}
+
+// A stream on which nothing is answered any more is noticed, and one that only
+// pauses is not given up.
+func TestSilentStream(t *testing.T) {
+	every, wait := pingEvery, pingWait
+	defer func() { pingEvery, pingWait = every, wait }()
+	pingEvery, pingWait = 20*time.Millisecond, 3*time.Second
+	a, b := net.Pipe()
+	host, err := HostSession(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	guestEnd := &pausable{Conn: b}
+	g, err := GuestSession(guestEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	guestEnd.pause(time.Second)
+	select {
+	case <-host.CloseChan():
+		t.Fatal("a pause ended the session")
+	case <-time.After(2 * time.Second):
+	}
+	guestEnd.pause(time.Hour)
+	select {
+	case <-host.CloseChan():
+	case <-time.After(60 * time.Second):
+		t.Fatal("the silence was not noticed")
+	}
+}
+
+// pausable holds back what its owner writes.
+type pausable struct {
+	net.Conn
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (p *pausable) pause(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = time.Now().Add(d)
+}
+
+func (p *pausable) Write(b []byte) (int, error) {
+	for {
+		p.mu.Lock()
+		left := time.Until(p.until)
+		p.mu.Unlock()
+		if left <= 0 {
+			return p.Conn.Write(b)
+		}
+		if left > time.Minute {
+			return len(b), nil // lost for ever
+		}
+		time.Sleep(left)
 	}
 }

@@ -34,7 +34,7 @@ const (
 
 // Liveness of the byte stream: a peer that answers nothing for about a minute
 // is gone. A guest whose CPUs the host stopped for less than that stays connected.
-const (
+var (
 	pingEvery = 20 * time.Second
 	pingWait  = 45 * time.Second
 )

@@ -53,6 +53,7 @@ func Main(args []string) error {
 		return fmt.Errorf("init takes no arguments, got %q", fs.Args())
 	}
 	cfg := agent.Config{State: *state, Workspace: guest.Workspace, Home: guest.Home, Proxy: guest.ProxyAddr}
+	syscall.Umask(0o022)
 	sigs := make(chan os.Signal, 16)
 	signal.Notify(sigs, syscall.SIGTERM, syscall.SIGINT, syscall.SIGPWR, syscall.SIGUSR2, syscall.SIGCHLD)
 	spawn.Deaf(syscall.SIGHUP)

@@ -68,6 +68,8 @@ func vmMain(cfg agent.Config, sigs chan os.Signal) error {
 		os.Chmod(d, 0o700)
 	}
 	note("loopback", loopbackUp())
+	// A kernel's own default of 1,024 files is too few for watchers and servers.
+	note("open files", unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 65536, Max: 1 << 20}))
 	l, err := listenLink(Link, Port)
 	if err != nil {
 		// Without the channel nobody can ever reach this machine.

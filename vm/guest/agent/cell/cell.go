@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -138,6 +140,7 @@ func StartTTY(t *spawn.Tree, r spawn.Request) (*spawn.Run, *os.File, error) {
 type Cell struct {
 	c    *frame.Conn
 	cmd  *exec.Cmd
+	said *lastWords
 	gone chan struct{} // closed when the cell ended
 
 	mu      sync.Mutex
@@ -161,7 +164,9 @@ func New(cfg Config) (*Cell, error) {
 	c.Pollable = true
 	cmd := exec.Command(Bwrap, Args(cfg)...)
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.Stderr = os.Stderr
+	said := &lastWords{}
+	cmd.Stderr = io.MultiWriter(os.Stderr, said)
+	cmd.WaitDelay = time.Second
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "GOMAXPROCS=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -170,7 +175,7 @@ func New(cfg Config) (*Cell, error) {
 		c.Close()
 		return nil, fmt.Errorf("the inner sandbox cannot be started: %w", err)
 	}
-	l := &Cell{c: c, cmd: cmd, gone: make(chan struct{}), rest: make(chan []guest.BackgroundProcess, 1)}
+	l := &Cell{c: c, cmd: cmd, said: said, gone: make(chan struct{}), rest: make(chan []guest.BackgroundProcess, 1)}
 	go l.read()
 	return l, nil
 }
@@ -258,7 +263,7 @@ func (l *Cell) Start(r spawn.Request, files []*os.File) (*spawn.Run, *os.File, e
 		}
 		return &spawn.Run{Pid: s.msg.Pid, Exited: exited, Empty: empty}, s.ptmx, nil
 	case <-l.gone:
-		return nil, nil, errors.New("the inner sandbox ended before the command started")
+		return nil, nil, fmt.Errorf("the inner sandbox ended before the command started: %s", l.said)
 	}
 }
 
@@ -283,6 +288,32 @@ func (l *Cell) Rest() []guest.BackgroundProcess {
 	case <-time.After(2 * time.Second):
 	}
 	return nil
+}
+
+// lastWords keeps the end of what bubblewrap said, to explain a cell that does
+// not come up.
+type lastWords struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (w *lastWords) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.b = append(w.b, p...)
+	if len(w.b) > 1000 {
+		w.b = append(w.b[:0], w.b[len(w.b)-1000:]...)
+	}
+	return len(p), nil
+}
+
+func (w *lastWords) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.b) == 0 {
+		return "bubblewrap said nothing"
+	}
+	return strings.TrimSpace(string(w.b))
 }
 
 // Gone is closed when the cell has ended.

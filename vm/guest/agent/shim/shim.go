@@ -30,6 +30,8 @@ const (
 	orphaned  = time.Minute            // an idle shim waits this long for a new worker
 	uses      = 500                    // executions in one shim's life
 	termGrace = 2 * time.Second
+
+	defaultPids = 4096 // a fork bomb ends here
 )
 
 var errUsedUp = errors.New("limits stay with this process")
@@ -113,6 +115,9 @@ func (s *shim) prepare() {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		log.Printf("shim: cgroup: %v", err)
 		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(defaultPids)), 0); err != nil {
+		log.Printf("shim: %v", err)
 	}
 	s.grave = dir
 }
