@@ -34,9 +34,10 @@ type Guest interface {
 	Files() Files
 	Checkpoints() Checkpoints
 	Git() Git
-	// Browser starts Chromium in the guest (or joins the running one of that
-	// profile) and returns its DevTools pipe: NUL-separated JSON messages.
-	// Closing the pipe ends that Chromium.
+	// Browser starts Chromium in the guest and returns its DevTools pipe:
+	// NUL-separated JSON messages. ctx bounds the start alone. Closing the pipe
+	// ends that Chromium, as do EndSession and the loss of the channel. One runs
+	// per profile; a second call for a profile in use is an error.
 	Browser(ctx context.Context, spec BrowserSpec) (io.ReadWriteCloser, error)
 	// Watch streams changes of the workspace until ctx ends. The first batch
 	// has the current epoch and may be empty.
@@ -371,7 +372,9 @@ type Stats struct {
 // EgressHandler is the host's side of the only door. guestd relays each
 // connection made to ProxyAddr as it is and decides nothing.
 type EgressHandler interface {
-	// ServeEgress owns conn and returns when it is done with it.
+	// ServeEgress owns conn and returns when it is done with it, at the latest
+	// soon after ctx ended. conn is a net.Conn too, with deadlines, and has
+	// CloseWrite() error for ending one direction.
 	ServeEgress(ctx context.Context, claim EgressClaim, conn io.ReadWriteCloser)
 }
 

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -380,32 +379,6 @@ func readKept(h *house, id string) []byte {
 	return b
 }
 
-func TestSupersede(t *testing.T) {
-	h := newHouse(t)
-	first := h.open(nil)
-	// A connection without a hello supersedes nothing.
-	mute, err := net.Dial("unix", h.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mute.Close()
-	if _, err := first.Stats(h.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	second := h.open(nil)
-	select {
-	case <-first.Done():
-	case <-time.After(hang):
-		t.Fatal("the first channel lives on")
-	}
-	if _, err := first.Stats(h.ctx()); !errors.Is(err, guest.ErrGone) {
-		t.Fatalf("first: %v", err)
-	}
-	if _, err := second.Stats(h.ctx()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestManyAtOnce(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(nil)
@@ -430,34 +403,6 @@ func TestManyAtOnce(t *testing.T) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// Bytes that are no channel end that connection and nothing else.
-func TestMalformed(t *testing.T) {
-	h := newHouse(t)
-	g := h.open(nil)
-	for _, junk := range []string{
-		"GET / HTTP/1.1\r\n\r\n",
-		"\x00\x00\x00\x01\x00\x00\x00\x01\xff\xff\xff\xff",               // a data frame of 4 GiB
-		strings.Repeat("\xff", 4096),                                     // no such version
-		"\x00\x01\x00\x01\x00\x00\x00\x01\x00\x00\x00\x00PRI * HTTP/2.0", // a stream with half a preface
-		"",
-	} {
-		c, err := net.Dial("unix", h.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(c, junk)
-		c.(*net.UnixConn).CloseWrite()
-		c.SetReadDeadline(time.Now().Add(hang))
-		if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("%.20q: %v", junk, err)
-		}
-		c.Close()
-	}
-	if r := h.run(g, sh("echo alive")); r.out != "alive\n" {
-		t.Fatalf("got %+v", r)
 	}
 }
 
