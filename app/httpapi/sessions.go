@@ -52,7 +52,8 @@ func execAnswer(v session.StepView) ExecAnswer {
 		a.Outcome, a.ExitCode, a.DurationMS, a.Artefacts = e.Outcome, e.ExitCode, e.DurationMS, e.Artefacts
 		a.Stdout, a.Logs = streamText("stdout", e.Stdout, a.Logs, &a.Artefacts)
 		a.Stderr, a.Logs = streamText("stderr", e.Stderr, a.Logs, &a.Artefacts)
-		if e.Error != "" {
+		// An exit code says by itself that the command failed.
+		if e.Error != "" && (e.ExitCode == nil || e.Outcome != domain.OutcomeFailed) {
 			a.Logs = append(a.Logs, e.Error)
 		}
 		if e.Signal != "" {
