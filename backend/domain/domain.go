@@ -5,9 +5,11 @@ package domain
 import (
 	"crypto/rand"
 	"encoding/base32"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,14 +27,30 @@ type (
 
 var enc = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// NewID returns prefix_ plus 16 sortable characters (48 bits of time, 32 random).
+var lastID struct {
+	sync.Mutex
+	ms  int64
+	low uint32
+}
+
+// NewID returns prefix_ plus 16 characters (48 bits of time, 32 random at first).
+// Ids of one process sort by the order in which they were made, also within a
+// millisecond and when the clock goes back.
 func NewID(prefix string) string {
 	var b [10]byte
-	ms := time.Now().UnixMilli()
-	for i := range 6 {
-		b[i] = byte(ms >> (8 * (5 - i)))
+	l := &lastID
+	l.Lock()
+	if ms := time.Now().UnixMilli(); ms > l.ms {
+		_, _ = rand.Read(b[6:])
+		l.ms, l.low = ms, binary.BigEndian.Uint32(b[6:])&0x7fffffff
+	} else if l.low++; l.low == 0 {
+		l.ms++
 	}
-	_, _ = rand.Read(b[6:])
+	for i := range 6 {
+		b[i] = byte(l.ms >> (8 * (5 - i)))
+	}
+	binary.BigEndian.PutUint32(b[6:], l.low)
+	l.Unlock()
 	return prefix + "_" + enc.EncodeToString(b[:])
 }
 
