@@ -172,9 +172,9 @@ func open(ctx context.Context, opt Options) (c *Core, err error) {
 		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close,
 		QuestionLife: time.Duration(set.QuestionMinutes) * time.Minute})
 	// The order matters: rules are loaded, so the gate may open; then machines
-	// that still run may be joined; then steps that ran are found again.
+	// that still run may be joined; then steps that ran are found
+	// again; then questions may expire, for their steps wait for them.
 	c.gate.Open()
-	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
 	var adopting sync.WaitGroup
 	for _, p := range c.projects.List() {
 		adopting.Go(func() {
@@ -189,6 +189,7 @@ func open(ctx context.Context, opt Options) (c *Core, err error) {
 	if err := c.sessions.Recover(ctx); err != nil {
 		return nil, err
 	}
+	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
 	return c, nil
 }
 

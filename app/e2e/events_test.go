@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	_ "modernc.org/sqlite"
@@ -157,7 +158,7 @@ func (c *cutter) run(t *testing.T, end int64) {
 }
 
 func (c *cutter) connect(t *testing.T, kind, after int, end int64) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // against hanging
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://core"+c.path, nil)
 	if err != nil {

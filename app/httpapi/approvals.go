@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -71,7 +72,7 @@ func (s *server) approvals(api huma.API) {
 		if err != nil {
 			return nil, fail(err)
 		}
-		t, err := egress.ParseTarget(in.Body.Host, max(in.Body.Port, 443))
+		t, err := egress.ParseTarget(in.Body.Host, cmp.Or(in.Body.Port, 443))
 		if err != nil {
 			return nil, fail(&domain.Error{Code: domain.CodeInvalid, Pointer: "/host", What: err.Error(), Hint: "give a name like example.com or example.com:8080"})
 		}

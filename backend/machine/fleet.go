@@ -195,6 +195,19 @@ func (f *Fleet) State(id domain.ProjectID) vm.State {
 	return u.state
 }
 
+// Running returns a project's guest when there is a channel to it; it starts nothing.
+func (f *Fleet) Running(id domain.ProjectID) (guest.Guest, bool) {
+	f.mu.Lock()
+	u := f.units[id]
+	f.mu.Unlock()
+	if u == nil {
+		return nil, false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.link, u.state == vm.StateReady && u.cur != nil
+}
+
 // Info asks the driver about a project's machine.
 func (f *Fleet) Info(ctx context.Context, p domain.Project) (vm.Info, error) {
 	u := f.unit(p)
