@@ -4,6 +4,12 @@ export interface Native {
   PickFolder: () => Promise<string>
 }
 
+/** Names the window, where there is one: its bar and the task list show what waits. */
+export function nameWindow(title: string) {
+  const w = window as { runtime?: { WindowSetTitle?: (t: string) => void } }
+  w.runtime?.WindowSetTitle?.(title)
+}
+
 export function native(): Native | undefined {
   const w = window as { go?: { desktop?: { Native?: Native } } }
   return w.go?.desktop?.Native

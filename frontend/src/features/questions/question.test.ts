@@ -75,3 +75,16 @@ it('a question nobody answered in time is no answer', async () => {
   expect(screen.getByText('not answered in time')).toBeTruthy()
   expect(screen.queryByRole('button', { name: 'Deny' })).toBeNull()
 })
+
+it('is answered by keyboard alone: to the question, to its answers, and the answer', async () => {
+  const seen = core({ 'POST /v1/approvals/a1/answer': () => ({}) })
+  show()
+  await fireEvent.keyDown(document.body, { key: 'w' })
+  await waitFor(() => expect(document.activeElement?.getAttribute('data-question')).toBe('a1'))
+  await fireEvent.keyDown(document.activeElement!, { key: 'Enter' })
+  expect(document.activeElement?.textContent).toBe('Allow once')
+  expect(seen).toEqual([])
+  // Enter on a button is a click; a browser makes it.
+  await fireEvent.click(document.activeElement!)
+  expect(seen.at(-1)?.body).toEqual({ digest: 'digest-1', choice: 'once' })
+})

@@ -1,0 +1,160 @@
+#!/bin/bash
+# The real window on a display of its own: it opens, paints, shows what other clients do as it happens, and what is
+# typed into it reaches the core. Prints "N passed, N failed".
+#
+#   build/ci/window.sh     GLASSHOUSE_WINDOW=binary   GLASSHOUSE_SHOTS=folder keeps the pictures
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+window=${GLASSHOUSE_WINDOW:-$root/build/bin/glasshouse-window}
+export GLASSHOUSE_LIBEXEC=${GLASSHOUSE_LIBEXEC:-$root/build/bin}
+passed=0
+failed=0
+# ok WHAT COMMAND… counts one check by the command's exit code.
+ok() {
+	local what=$1
+	shift
+	if "$@"; then
+		passed=$((passed + 1))
+		echo "ok   $what"
+	else
+		failed=$((failed + 1))
+		echo "FAIL $what"
+	fi
+}
+
+missing=
+for p in Xvfb xdotool import identify compare convert git; do command -v $p >/dev/null || missing="$missing $p"; done
+[ -x "$window" ] || missing="$missing $window(make window)"
+if [ -n "$missing" ]; then
+	echo "FAIL the window cannot be tried: missing$missing; see build/setup/apt.sh core window test"
+	echo "0 passed, 1 failed"
+	exit 1
+fi
+
+dir=$(mktemp -d /tmp/gh-win-XXXXXX)
+chmod 711 "$dir" # a root core's service user passes through
+export GLASSHOUSE_DATA=$dir/d GLASSHOUSE_CONFIG=$dir/c
+mkdir -p "$dir/c" "$dir/shots"
+shots=${GLASSHOUSE_SHOTS:-$dir/shots}
+mkdir -p "$shots"
+echo 'machine = "local"' >"$dir/c/config.toml"
+win=
+display=
+finish() {
+	[ -z "$win" ] || kill "$win" 2>/dev/null
+	"$window" quit --now >/dev/null 2>&1
+	[ -z "$display" ] || kill "$display" 2>/dev/null
+	wait 2>/dev/null
+	rm -rf "$dir"
+}
+trap finish EXIT
+
+# A hang guard, not a measure: what waits here has no time to keep.
+until_true() {
+	local i
+	for i in $(seq "${LIMIT:-600}"); do
+		"$@" && return 0
+		sleep 0.2
+	done
+	return 1
+}
+
+Xvfb -displayfd 3 -screen 0 1920x1200x24 -nolisten tcp 3>"$dir/display" 2>"$dir/xvfb.log" &
+display=$!
+until_true test -s "$dir/display" || { cat "$dir/xvfb.log"; echo "FAIL no display"; echo "0 passed, 1 failed"; exit 1; }
+DISPLAY=:$(cat "$dir/display")
+export DISPLAY
+
+git init -q -b main "$dir/greeter"
+printf '#!/bin/sh\necho helo\n' >"$dir/greeter/greet.sh"
+git -C "$dir/greeter" add .
+git -C "$dir/greeter" -c user.name=T -c user.email=t@example.test commit -q -m 'A greeting'
+
+"$window" desktop >"$dir/window.log" 2>&1 &
+win=$!
+
+found() { id=$(xdotool search --onlyvisible --name '^Glasshouse' 2>/dev/null | tail -1) && [ -n "$id" ]; }
+title() { xdotool getwindowname "$id" 2>/dev/null; }
+titled() { title | grep -qx "$1"; }
+picture() { import -window root "$shots/$1.png"; }
+colours() { identify -format %k "$1"; }
+painted() { picture "$1" && [ "$(colours "$shots/$1.png")" -gt 100 ]; }
+# Differs unless the two pictures are the same, pixel by pixel.
+differ() { [ "$(compare -metric AE "$shots/$1.png" "$shots/$2.png" null: 2>&1 | sed 's/ .*//')" != 0 ]; }
+changed() { picture "$2" && differ "$1" "$2"; }
+# Takes a picture once the window has come to rest: what is painted may be late, and a caret blinks.
+settled() {
+	local i
+	for i in $(seq 20); do
+		picture "$1.now"
+		sleep 0.4
+		picture "$1"
+		[ "$(compare -metric AE "$shots/$1.now.png" "$shots/$1.png" null: 2>&1 | sed 's/ .*//; s/[.e].*//')" -lt 200 ] 2>/dev/null && break
+	done
+	rm -f "$shots/$1.now.png"
+}
+# The journal holds an event whose line matches.
+logged() { "$window" --json log --session "$1" 2>/dev/null | grep -q "$2"; }
+alive() { kill -0 "$win" 2>/dev/null; }
+key() { xdotool mousemove --window "$id" 640 4 key --clearmodifiers "$@"; }
+
+ok 'the window opens' until_true found
+ok 'it paints' until_true painted 1-empty
+answers() { "$window" project list >/dev/null; }
+ok 'the core it started answers' answers
+# Nobody touches the window: what it shows next comes through its own stream of events.
+"$window" project create "$dir/greeter" >"$dir/create.log" 2>&1 || cat "$dir/create.log"
+ok 'a project that another client made appears in its title' until_true titled 'Glasshouse: greeter'
+ok 'and in its picture' until_true changed 1-empty 2-project
+s=$("$window" session create greeter | awk '{print $1}')
+ok 'a session is there' test -n "$s"
+until_true changed 2-project 3-session
+"$window" exec --session "$s" -- sh greet.sh >/dev/null
+ok 'a step of another client appears' until_true changed 3-session 4-step
+
+key m
+sleep 0.5
+xdotool type --delay 30 'hello from the window'
+key ctrl+Return
+ok 'a message typed into the window reaches the core' until_true logged "$s" 'hello from the window'
+
+cat >"$dir/ask.yaml" <<'YAML'
+name: ask
+steps:
+  - tool: ask_user
+    args: {question: "Shall it go on?", options: ["Go on", "Stop here"]}
+    expect: {has: "Go on"}
+YAML
+"$window" run "$dir/ask.yaml" --session "$s" </dev/null >"$dir/run.log" 2>&1 &
+run=$!
+ok 'a question that waits is counted in the title' until_true titled '(1) Glasshouse: greeter'
+settled 5-question
+key Escape # out of the message box
+key w
+sleep 0.5
+key Return
+settled 6-focus
+key Return
+ok 'it is answered by keyboard in the window' until_true logged "$s" '"type":"approval.answered".*"actor":"person"'
+ok 'and the agent goes on' wait "$run"
+ok 'then nothing waits' until_true titled 'Glasshouse: greeter'
+
+xdotool windowsize --sync "$id" 1920 1200 windowmove "$id" 0 0
+# The corner far from the old size is painted with the page's status bar, not with bare background.
+corner() { picture 7-large && [ "$(convert "$shots/7-large.png" -crop 400x26+1500+1174 +repage -format %k info:)" -gt 20 ]; }
+ok 'it paints all of another size' until_true corner
+settled 7-large
+
+ok 'the window lives' alive
+xdotool windowquit "$id" 2>/dev/null || kill "$win"
+ended() { ! alive; }
+ok 'it closes when it is asked to' until_true ended
+wait "$win"
+code=$?
+win=
+ok "and ends well (exit code $code)" test "$code" = 0
+ok 'the core goes on without it' logged "$s" '"type":"turn.ended"'
+faultless() { ! grep -E 'fault in|panic|SIG(SEGV|ABRT|BUS|FPE|ILL|TRAP)' "$dir/window.log"; }
+ok 'no fault was reported' faultless
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
