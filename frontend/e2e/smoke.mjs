@@ -2,7 +2,7 @@
 // project is made, a playbook runs, questions are answered, a hunk is rejected, the
 // rest is pushed; the remote's tree is the judge.
 //
-//   node e2e/smoke.mjs            GLASSHOUSE_BIN, CHROMIUM, GLASSHOUSE_SHOTS=folder
+//   node e2e/smoke.mjs     GLASSHOUSE_BIN, CHROMIUM; GLASSHOUSE_SHOTS=folder GLASSHOUSE_SIZE=1920x1200 GLASSHOUSE_SCHEME=dark for pictures
 import { join } from 'node:path'
 import { chromium as driver } from 'playwright-core'
 import { chromium, reaching, Tally, World } from './world.mjs'
@@ -11,6 +11,7 @@ import { chromium, reaching, Tally, World } from './world.mjs'
 const LONG = 240_000
 const t = new Tally()
 const w = new World()
+const [width, height] = (process.env.GLASSHOUSE_SIZE ?? '1280x800').split('x').map(Number)
 let browser
 let page
 const shot = async (name) => process.env.GLASSHOUSE_SHOTS && page.screenshot({ path: join(process.env.GLASSHOUSE_SHOTS, `${name}.png`) })
@@ -18,7 +19,7 @@ const shot = async (name) => process.env.GLASSHOUSE_SHOTS && page.screenshot({ p
 try {
   const url = await w.serve()
   browser = await driver.launch({ executablePath: chromium, args: ['--no-sandbox'] })
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: process.env.GLASSHOUSE_SCHEME === 'dark' ? 'dark' : 'light' })
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: process.env.GLASSHOUSE_SCHEME === 'dark' ? 'dark' : 'light' })
   page = await context.newPage()
   page.setDefaultTimeout(LONG)
   const faults = []

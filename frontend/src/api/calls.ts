@@ -9,6 +9,7 @@ export interface CheckLine { name: string; code: string }
 export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
   createProject: (p: NewProject, signal: AbortSignal) => call<Project>('POST', '/v1/projects', p, signal),
+  deleteProject: (project: string) => call<unknown>('DELETE', `/v1/projects/${id(project)}`),
   machine: (project: string, to: 'start' | 'stop') => call<unknown>('POST', `/v1/projects/${id(project)}/machine/${to}`, {}),
   createSession: (b: { project_id: string; title?: string; agent: string; mode?: string; checks?: CheckLine[] }) => call<{ id: string }>('POST', '/v1/sessions', b),
   startTurn: (session: string, input: string) => call<{ turn_id: string }>('POST', `/v1/sessions/${id(session)}/turns`, { agent: 'playbook', input }),

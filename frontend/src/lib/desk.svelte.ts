@@ -1,5 +1,5 @@
 import type { Store } from './store.svelte'
-import { open, type ProjectState, type SessionState } from './state'
+import type { ProjectState, SessionState } from './state'
 
 export type Panel = '' | 'project' | 'work' | 'keys' | 'palette'
 export type Pane = 'changes' | 'review'
@@ -67,7 +67,7 @@ export class Desk {
 
   /** How many questions of a session or project wait. */
   asks(of: { session?: string; project?: string }): number {
-    return Object.values(this.store.s.questions).filter((q) => open(q) && (of.session === undefined || q.session === of.session) && (of.project === undefined || q.project === of.project)).length
+    return this.store.waiting.filter((q) => (of.session === undefined || q.session === of.session) && (of.project === undefined || q.project === of.project)).length
   }
 
   openProject(id: string) {

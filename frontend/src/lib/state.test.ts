@@ -16,6 +16,7 @@ it('folds a step from request to seal and drops what came already', () => {
   const s = empty()
   const all = [...begin(), ev('approval.requested', { approval_id: 'a1', kind: 'step', title: 'true', digest: 'd', choices: [{ id: 'once', label: 'Allow once' }] })]
   all.forEach((e) => apply(s, e))
+  expect(s.steps.st1?.asks).toBe(1)
   expect(s.steps.st1?.state).toBe('asking')
   expect(waiting(s).map((q) => q.id)).toEqual(['a1'])
   const rest = [
@@ -28,7 +29,7 @@ it('folds a step from request to seal and drops what came already', () => {
   rest.forEach((e) => apply(s, e))
   expect(waiting(s)).toEqual([])
   expect(s.questions.a1?.answer).toMatchObject({ choice: 'once', label: 'Allow once', by: 'person', refused: false })
-  expect(s.steps.st1).toMatchObject({ state: 'sealed', exit: 0, changes: [{ path: 'a' }] })
+  expect(s.steps.st1).toMatchObject({ state: 'sealed', asks: 0, exit: 0, changes: [{ path: 'a' }] })
   const before = JSON.stringify(s)
   ;[...all, ...rest.filter((e) => e.id > 0)].forEach((e) => apply(s, e))
   expect(JSON.stringify(s)).toBe(before)

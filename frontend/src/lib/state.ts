@@ -19,6 +19,8 @@ export interface Step {
   args: unknown
   at: number
   state: StepPhase
+  /** Questions about it that wait. */
+  asks: number
   reason?: string
   rule?: string
   allowed?: string
@@ -197,18 +199,20 @@ function foldRest(s: State, e: Envelope, project: ProjectState | undefined, sess
         id: d.approval_id, at: e.at, session: e.session_id ?? '', project: e.project_id ?? '', step: e.step_id ?? '', kind: d.kind, title: d.title, digest: d.digest,
         free: !!d.free_text, expires: d.expires_at, detail: d.detail ?? [], choices: d.choices ?? [],
       }
-      if (step && d.kind === 'step') put.step({ state: 'asking' })
+      if (step) put.step({ asks: step.asks + 1, ...(d.kind === 'step' ? { state: 'asking' as const } : {}) })
       put.item({ kind: 'ask', question: d.approval_id })
       break
     case 'approval.answered': {
       const q = s.questions[d.approval_id]
       const c = q?.choices.find((x) => x.id === d.choice)
       if (q) s.questions[q.id] = { ...q, answer: { choice: d.choice, label: c?.label ?? d.choice, refused: d.choice === 'deny' || c?.grant?.decision === 'deny', by: d.by, text: d.text ?? '', at: e.at } }
+      settle(s, q)
       break
     }
     case 'approval.closed': {
       const q = s.questions[d.approval_id]
       if (q) s.questions[q.id] = { ...q, closed: d.why }
+      settle(s, q)
       break
     }
     case 'egress.opened':
@@ -229,13 +233,19 @@ function foldRest(s: State, e: Envelope, project: ProjectState | undefined, sess
   }
 }
 
+/** A question was open until now; its step waits for one less. */
+function settle(s: State, q: Question | undefined) {
+  const step = q && open(q) ? s.steps[q.step] : undefined
+  if (step) s.steps[step.id] = { ...step, asks: step.asks - 1 }
+}
+
 function foldStep(s: State, e: Envelope, step: Step | undefined, put: Put) {
   const d = e.data
   switch (e.type) {
     case 'step.requested': {
       const session = e.session_id ? s.sessions[e.session_id] : undefined
       if (!session || !e.step_id) break
-      s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', net: [] }
+      s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', asks: 0, net: [] }
       session.steps.push(e.step_id)
       put.item({ kind: 'step', step: e.step_id })
       break

@@ -1,6 +1,6 @@
 import { follow, type Link } from '../api/events'
 import type { Envelope } from '../api/types'
-import { apply, empty, type State } from './state'
+import { apply, empty, waiting, type State } from './state'
 
 /** What the core told, folded, and the state of the link to it. */
 export class Store {
@@ -14,6 +14,9 @@ export class Store {
     void this.#tick
     return this.#state
   }
+
+  /** The questions that wait, oldest first. */
+  waiting = $derived.by(() => waiting(this.s))
 
   take(events: Envelope[]) {
     for (const e of events) {

@@ -1,6 +1,5 @@
 import { duration } from './text'
-import type { Change, ProjectState, SessionState, State, Step } from './state'
-import { open } from './state'
+import type { Change, ProjectState, Question, SessionState, Step } from './state'
 
 // How states are said. A tone is one of the colours of outcome.
 export type Tone = '' | 'good' | 'wait' | 'harm' | 'soft'
@@ -27,8 +26,8 @@ export function machineWords(p: ProjectState): Said & { mark: string } {
 export const kindTag = (kind: string): string => (kind === 'lima' ? 'VM' : kind)
 export const kindHint = (kind: string): string => (kind === 'lima' ? 'a virtual machine (Lima)' : `${kind}: ${NOT_A_VM}`)
 
-export function sessionWords(s: State, x: SessionState): Said {
-  if (Object.values(s.questions).some((q) => q.session === x.id && open(q))) return { text: 'Waiting for you', tone: 'wait' }
+export function sessionWords(waiting: Question[], x: SessionState): Said {
+  if (waiting.some((q) => q.session === x.id)) return { text: 'Waiting for you', tone: 'wait' }
   if (x.state === 'running') return { text: 'Running', tone: 'good' }
   if (x.state === 'ended') return { text: 'Ended', tone: 'soft' }
   const turn = x.items.findLast((i) => i.kind === 'turn')
@@ -59,7 +58,7 @@ export function stepWords(st: Step): Said {
     case 'asking':
       return { text: 'asks', tone: 'wait' }
     case 'running':
-      return { text: 'running', tone: 'soft' }
+      return st.asks > 0 ? { text: 'asks', tone: 'wait' } : { text: 'running', tone: 'soft' }
     case 'denied':
       return { text: 'denied', tone: 'harm' }
     case 'cancelled':

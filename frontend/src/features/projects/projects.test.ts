@@ -90,3 +90,16 @@ it('keeps half-typed words over a lost link, a change of session and a reload', 
   render(App, { store: w.store, live: false })
   expect((screen.getByLabelText('Message') as HTMLTextAreaElement).value).toBe('half a sen')
 })
+
+it('deletes a project only when asked twice', async () => {
+  const seen = core({ 'DELETE /v1/projects/p1': () => ({}) })
+  const { store } = world(project())
+  render(App, { store, live: false })
+  await fireEvent.click(screen.getByRole('button', { name: 'Delete project…' }))
+  expect(seen).toEqual([])
+  await fireEvent.click(screen.getByRole('button', { name: 'Delete' }))
+  await waitFor(() => expect(seen).toMatchObject([{ method: 'DELETE', path: '/v1/projects/p1' }]))
+  store.take([ev('project.deleted', {}, { session_id: undefined })])
+  await tick()
+  expect(screen.getByRole('navigation').textContent).toContain('No project yet')
+})

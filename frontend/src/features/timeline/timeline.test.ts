@@ -85,7 +85,9 @@ it('draws the newest lines of a very long session, and earlier ones on demand', 
   core({})
   const { container } = show(...Array.from({ length: 450 }, (_, i) => step(i + 1)))
   expect(container.querySelectorAll('[data-step]').length).toBe(400)
-  await fireEvent.click(screen.getByRole('button', { name: /Show 50 of 50 earlier/ }))
+  const earlier = container.querySelector('.earlier')!
+  expect(earlier.textContent).toBe('Show 50 of 50 earlier lines')
+  await fireEvent.click(earlier)
   expect(container.querySelectorAll('[data-step]').length).toBe(450)
 })
 
