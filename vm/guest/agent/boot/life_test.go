@@ -230,9 +230,17 @@ func TestAttach(t *testing.T) {
 // children finds guestd's processes of one subcommand.
 func (h *house) children(sub string) (pids []int) {
 	for _, pid := range spawn.Descendants(h.cmd.Process.Pid) {
-		if a := spawn.Argv(pid); len(a) > 1 && a[0] == "guestd" && a[1] == sub {
-			pids = append(pids, pid)
+		a := spawn.Argv(pid)
+		if len(a) < 2 || a[0] != "guestd" || a[1] != sub {
+			continue
 		}
+		// A child that was just forked still looks like its parent.
+		if pp, ok := spawn.Parent(pid); ok {
+			if p := spawn.Argv(pp); len(p) > 1 && p[1] == sub {
+				continue
+			}
+		}
+		pids = append(pids, pid)
 	}
 	return pids
 }
