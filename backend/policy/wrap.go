@@ -161,6 +161,10 @@ func (r *reader) unwrap(it *item, words []word, exact bool, depth int) {
 				r.opaque("options of " + name + " that are not known")
 				break
 			}
+			if a.text == "-" || isStdin(a.text) {
+				r.opaque("a program that " + name + " reads from its input")
+				break
+			}
 			if !strings.HasPrefix(a.text, "-") {
 				break // a program file
 			}
@@ -355,6 +359,9 @@ options:
 // shell reads sh -c TEXT. A shell that reads its input runs what cannot be seen,
 // unless a here document was read already.
 func (r *reader) shell(it *item, name string, args []word) {
+	input := true // without a text and a file it reads its input
+	said := false // -s: whatever the operands are
+options:
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if !a.known {
@@ -365,12 +372,23 @@ func (r *reader) shell(it *item, name string, args []word) {
 		case a.text == "--rcfile" || a.text == "--init-file":
 			r.opaque("the file that " + name + " reads first")
 			i++
+		case a.text == "-" || a.text == "--": // the end of the options
+			switch {
+			case said || i+1 == len(args):
+			case args[i+1].known:
+				input = isStdin(args[i+1].text)
+			default:
+				r.opaque("what " + name + " runs")
+				return
+			}
+			break options
 		case strings.HasPrefix(a.text, "--"):
 		case len(a.text) > 1 && (a.text[0] == '-' || a.text[0] == '+'):
 			letters := a.text[1:]
 			if strings.ContainsAny(letters, "oO") && a.text != "-c" {
 				i++ // its option's name
 			}
+			said = said || a.text[0] == '-' && strings.Contains(letters, "s")
 			if a.text[0] == '-' && strings.Contains(letters, "c") {
 				// The text is the first word that is no option.
 				for i++; i < len(args); i++ {
@@ -378,7 +396,8 @@ func (r *reader) shell(it *item, name string, args []word) {
 						r.opaque("the text that " + name + " -c runs")
 						return
 					}
-					if len(args[i].text) > 1 && (args[i].text[0] == '-' || args[i].text[0] == '+') {
+					if text := args[i].text; text != "" && (text[0] == '-' || text[0] == '+') {
+						said = said || text[0] == '-' && strings.Contains(text, "s")
 						continue
 					}
 					if name == "fish" {
@@ -386,20 +405,29 @@ func (r *reader) shell(it *item, name string, args []word) {
 						return
 					}
 					r.script(args[i].text)
-					return
+					break
 				}
-				return
-			}
-			if strings.Contains(letters, "s") {
-				break
+				input = said // some shells do both
+				break options
 			}
 		default:
-			return // a script file is a program like any other
+			// Another script file is a program like any other.
+			input = said || isStdin(a.text)
+			break options
 		}
 	}
-	if !r.isFed {
+	if input && !r.isFed {
 		r.opaque("what " + name + " reads from its input")
 	}
+}
+
+// isStdin: the file is a program's own input under a name.
+func isStdin(file string) bool {
+	switch path.Clean(file) {
+	case "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/proc/thread-self/fd/0":
+		return true
+	}
+	return false
 }
 
 // readsStdin: the command is a shell that takes its script from its input.
