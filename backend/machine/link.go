@@ -24,11 +24,15 @@ type Link struct{ u *unit }
 
 var _ guest.Guest = (*Link)(nil)
 
-// current returns the open channel, waiting for one that is being reopened.
+// current returns the open channel, waiting for one that is being reopened. A
+// caller that goes meanwhile gets its own context's cause, not ErrGone.
 func (l *Link) current(ctx context.Context) (guest.Guest, error) {
-	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
-	defer cancel()
+	limit := time.NewTimer(reconnectWait)
+	defer limit.Stop()
 	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		l.u.mu.Lock()
 		g, state, fresh := l.u.cur, l.u.state, l.u.fresh
 		l.u.mu.Unlock()
@@ -41,7 +45,10 @@ func (l *Link) current(ctx context.Context) (guest.Guest, error) {
 		select {
 		case <-fresh:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: no new connection: %w", guest.ErrGone, context.Cause(ctx))
+		case <-l.u.f.ctx.Done():
+			return nil, fmt.Errorf("%w: %w", guest.ErrGone, errClosing)
+		case <-limit.C:
+			return nil, fmt.Errorf("%w: no new connection came", guest.ErrGone)
 		}
 	}
 }
@@ -67,24 +74,31 @@ func retry[T any](ctx context.Context, l *Link, f func(guest.Guest) (T, error)) 
 		case <-ctx.Done():
 			return zero, err
 		}
-		l.drop(g)
+		l.drop(ctx, g)
 	}
 	return zero, guest.ErrGone
 }
 
-// drop makes current wait for the next channel instead of handing out a dead one.
-func (l *Link) drop(g guest.Guest) {
-	l.u.mu.Lock()
-	if l.u.cur == g {
-		fresh := l.u.fresh
+// drop waits until the keeper has noticed that a channel is dead, so that current
+// waits for the next one instead of handing this one out again.
+func (l *Link) drop(ctx context.Context, g guest.Guest) {
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
+	for {
+		l.u.mu.Lock()
+		noticed, fresh := l.u.cur != g, l.u.fresh
 		l.u.mu.Unlock()
+		if noticed {
+			return
+		}
 		select {
 		case <-fresh:
-		case <-time.After(time.Second):
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
 		}
-		return
 	}
-	l.u.mu.Unlock()
 }
 
 func (l *Link) Hello() guest.Hello {
@@ -141,20 +155,32 @@ func (l *Link) Err() error {
 
 type linkExecs struct{ l *Link }
 
+// errRebooted: the answer to a start was lost together with the machine.
+var errRebooted = errors.New("the machine was restarted while the command was being started")
+
 func (x linkExecs) Start(ctx context.Context, spec guest.ExecSpec) (guest.Process, error) {
 	// guestd writes an execution to its journal before it starts it and refuses a
 	// second one of the same id, so a start whose answer was lost is looked up first.
-	tried := false
+	// The journal of a machine that was booted anew may have lost it: a command that
+	// may have run is not run again.
+	boot := ""
 	p, err := retry(ctx, x.l, func(g guest.Guest) (guest.Process, error) {
-		if tried {
+		now := g.Hello().BootID
+		if boot != "" {
 			p, err := g.Execs().Attach(ctx, spec.ID, 0, 0)
 			if !errors.Is(err, guest.ErrNoExec) {
 				return p, err
 			}
+			if now != boot {
+				return nil, errRebooted
+			}
 		}
-		tried = true
+		boot = now
 		return g.Execs().Start(ctx, spec)
 	})
+	if errors.Is(err, errRebooted) {
+		err = fmt.Errorf("%w: %w", guest.ErrGone, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -246,6 +272,7 @@ func (p *linkProcess) Next() (guest.Output, error) {
 		p.mu.Lock()
 		p.p = again
 		p.mu.Unlock()
+		_ = cur.Close()
 	}
 }
 
@@ -287,7 +314,8 @@ func (x linkFiles) Read(ctx context.Context, path string, offset, limit int64) (
 }
 
 // Write is atomic in the guest, so after a lost channel either all or nothing
-// happened; a repeated conditional write that finds its own bytes is done.
+// happened; a repeated conditional write that finds its own bytes is done. An
+// unconditional one may, in that moment, write over what somebody else wrote last.
 func (x linkFiles) Write(ctx context.Context, path string, data []byte, opt guest.WriteOptions) (guest.FileInfo, error) {
 	tried := false
 	return retry(ctx, x.l, func(g guest.Guest) (guest.FileInfo, error) {
@@ -365,8 +393,14 @@ func (x linkCheckpoints) Diff(ctx context.Context, from, to string) ([]guest.Fil
 	return out.v, out.more, err
 }
 
+// Restore is not repeated: the checkpoint it takes first would then be of what it
+// restored itself.
 func (x linkCheckpoints) Restore(ctx context.Context, commit string) (guest.Checkpoint, error) {
-	return retry(ctx, x.l, func(g guest.Guest) (guest.Checkpoint, error) { return g.Checkpoints().Restore(ctx, commit) })
+	g, err := x.l.current(ctx)
+	if err != nil {
+		return guest.Checkpoint{}, err
+	}
+	return g.Checkpoints().Restore(ctx, commit)
 }
 
 type linkGit struct{ l *Link }

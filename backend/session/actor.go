@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"glasshouse/backend/domain"
@@ -16,20 +17,26 @@ import (
 // actor owns one session. Its fields below inbox are touched only by functions
 // that run on its loop, see do.
 type actor struct {
-	s     *Service
-	inbox chan func()
+	s *Service
+	// who is the session as it was made: what of it never changes may be read anywhere.
+	who domain.Session
 	// changing is held by the step that may change the workspace, from its start
 	// until its seal, so that a checkpoint shows the work of one step.
-	changing chan struct{}
+	changing slot
+	inbox    chan func()
 
 	d      domain.Session
 	mode   policy.Mode
 	checks []event.Check
 	number int
 	turn   domain.TurnID
-	steps  map[domain.StepID]*Step
-	order  []*Step
-	last   string // newest checkpoint
+	wrapup bool // the turn's checks run
+	ending int  // calls of End that are under way: no new steps
+	// live are the steps with something left to do, past those without: of them
+	// only the place in the log is kept.
+	live map[domain.StepID]*Step
+	past map[domain.StepID]span
+	last string // newest checkpoint
 }
 
 // View is a session as it is now.
@@ -44,7 +51,7 @@ type View struct {
 }
 
 func newActor(s *Service, d domain.Session, mode policy.Mode, checks []event.Check) *actor {
-	return &actor{s: s, inbox: make(chan func()), changing: make(chan struct{}, 1), d: d, mode: mode, checks: checks, steps: map[domain.StepID]*Step{}}
+	return &actor{s: s, who: d, inbox: make(chan func()), d: d, mode: mode, checks: checks, live: map[domain.StepID]*Step{}, past: map[domain.StepID]span{}}
 }
 
 func (a *actor) loop() {
@@ -58,8 +65,11 @@ func (a *actor) loop() {
 	}
 }
 
-// do runs f on the actor's loop and waits for it.
+// do runs f on the actor's loop and waits for it. f must not call do.
 func (a *actor) do(ctx context.Context, f func()) error {
+	if a.s.ctx.Err() != nil {
+		return errLeaving
+	}
 	done := make(chan struct{})
 	select {
 	case a.inbox <- func() { f(); close(done) }:
@@ -73,19 +83,42 @@ func (a *actor) do(ctx context.Context, f func()) error {
 }
 
 func (a *actor) event(actor domain.Actor, step domain.StepID, p event.Payload) event.New {
-	return event.New{Stream: event.SessionStream(a.d.ID), Origin: domain.OriginHost, Actor: actor,
-		ProjectID: a.d.ProjectID, SessionID: a.d.ID, StepID: step, Payload: p}
+	return event.New{Stream: event.SessionStream(a.who.ID), Origin: domain.OriginHost, Actor: actor,
+		ProjectID: a.who.ProjectID, SessionID: a.who.ID, StepID: step, Payload: p}
 }
 
-// append records events that must not be lost because a caller went away.
-func (a *actor) append(ctx context.Context, events ...event.New) error {
-	_, err := a.s.cfg.Log.Append(context.WithoutCancel(ctx), events...)
-	return err
+// append records events that must not be lost because a caller went away, all or
+// none, and returns their ids.
+func (a *actor) append(ctx context.Context, events ...event.New) ([]int64, error) {
+	out, err := a.s.cfg.Log.Append(context.WithoutCancel(ctx), events...)
+	ids := make([]int64, len(out))
+	for i := range out {
+		ids[i] = out[i].ID
+	}
+	return ids, err
+}
+
+// steps are the live ones by number.
+func (a *actor) steps() []*Step {
+	out := make([]*Step, 0, len(a.live))
+	for _, st := range a.live {
+		out = append(out, st)
+	}
+	slices.SortFunc(out, func(x, y *Step) int { return cmp.Compare(x.number, y.number) })
+	return out
+}
+
+// retire lets go of a step that is done.
+func (a *actor) retire(st *Step) {
+	st.mu.Lock()
+	a.past[st.ID] = st.span
+	st.mu.Unlock()
+	delete(a.live, st.ID)
 }
 
 func (a *actor) view() View {
 	v := View{Session: a.d, Mode: a.mode, Checks: a.checks, Turn: a.turn, Steps: a.number, Last: a.last}
-	for _, st := range a.order {
+	for _, st := range a.steps() {
 		if !st.final() {
 			v.Active = append(v.Active, st.view())
 		}
@@ -93,14 +126,17 @@ func (a *actor) view() View {
 	return v
 }
 
-func (a *actor) setState(ctx context.Context, st domain.SessionState, reason string, actor domain.Actor) error {
-	if a.d.State == st {
-		return nil
+// move records a session's new state together with what led to it.
+func (a *actor) move(ctx context.Context, to domain.SessionState, reason string, actor domain.Actor, with ...event.New) error {
+	if a.d.State != to {
+		with = append(with, a.event(actor, "", &event.SessionState{State: to, Reason: reason}))
 	}
-	if err := a.append(ctx, a.event(actor, "", &event.SessionState{State: st, Reason: reason})); err != nil {
-		return err
+	if len(with) > 0 {
+		if _, err := a.append(ctx, with...); err != nil {
+			return err
+		}
 	}
-	a.d.State = st
+	a.d.State = to
 	return nil
 }
 
@@ -108,7 +144,7 @@ func (a *actor) startTurn(ctx context.Context, prompt string, actor domain.Actor
 	var id domain.TurnID
 	var err error
 	if derr := a.do(ctx, func() {
-		if a.d.State == domain.SessionEnded {
+		if a.d.State == domain.SessionEnded || a.ending > 0 {
 			err = domain.E(domain.CodeConflict, "the session has ended", "start a new one", nil)
 			return
 		}
@@ -116,10 +152,9 @@ func (a *actor) startTurn(ctx context.Context, prompt string, actor domain.Actor
 			err = domain.E(domain.CodeConflict, "a turn is running in this session", "wait for its end or cancel it", nil)
 			return
 		}
-		id = domain.TurnID(domain.NewID("t"))
-		if err = a.append(ctx, a.event(actor, "", &event.TurnStarted{Turn: id, Prompt: prompt})); err == nil {
-			a.turn = id
-			err = a.setState(ctx, domain.SessionRunning, "", actor)
+		turn := domain.TurnID(domain.NewID("t"))
+		if err = a.move(ctx, domain.SessionRunning, "", actor, a.event(actor, "", &event.TurnStarted{Turn: turn, Prompt: prompt})); err == nil {
+			a.turn, a.wrapup, id = turn, false, turn
 		}
 	}); derr != nil {
 		return "", derr
@@ -127,32 +162,50 @@ func (a *actor) startTurn(ctx context.Context, prompt string, actor domain.Actor
 	return id, err
 }
 
+var errNoTurn = domain.E(domain.CodeConflict, "that turn is not running", "it has ended already", nil)
+
 func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason string, actor domain.Actor) (event.TurnEnded, error) {
 	var checks []event.Check
 	var err error
 	if derr := a.do(ctx, func() {
-		if a.turn != turn || turn == "" {
-			err = domain.E(domain.CodeConflict, "that turn is not running", "", nil)
+		if a.turn != turn || turn == "" || a.wrapup {
+			err = errNoTurn
 			return
 		}
-		checks = a.checks
+		a.wrapup, checks = true, a.checks
 	}); derr != nil {
 		return event.TurnEnded{}, derr
 	}
 	if err != nil {
 		return event.TurnEnded{}, err
 	}
-	end := event.TurnEnded{Turn: turn, Result: result, Reason: reason}
+	end := event.TurnEnded{Turn: turn, Result: result, Reason: clip(reason, 12000)}
 	if result == "" || result == "ok" {
 		end = a.runChecks(ctx, turn, checks)
 	}
-	derr := a.do(context.WithoutCancel(ctx), func() {
-		if err = a.append(ctx, a.event(actor, "", &end)); err == nil {
-			a.turn = ""
-			err = a.setState(ctx, domain.SessionIdle, "", actor)
+	// The turn's end is tried until it is recorded: nobody else would end it.
+	for delay := recordFirst; ; delay = min(2*delay, recordMost) {
+		derr := a.do(context.WithoutCancel(ctx), func() {
+			if a.turn != turn {
+				err = errNoTurn // the session was ended under it, and said so
+				return
+			}
+			if err = a.move(ctx, domain.SessionIdle, "", actor, a.event(actor, "", &end)); err == nil || !later(err) {
+				a.wrapup = false
+			}
+			if err == nil {
+				a.turn = ""
+			}
+		})
+		if derr != nil || err == nil || err == error(errNoTurn) || !later(err) {
+			return end, cmp.Or(derr, err)
 		}
-	})
-	return end, cmp.Or(derr, err)
+		select {
+		case <-time.After(delay):
+		case <-a.s.ctx.Done():
+			return end, err
+		}
+	}
 }
 
 // runChecks runs the declared checks; each is an ordinary step, visible like any other.
@@ -163,7 +216,8 @@ func (a *actor) runChecks(ctx context.Context, turn domain.TurnID, checks []even
 	}
 	for _, c := range checks {
 		ran := a.runCheck(ctx, turn, c)
-		if err := a.append(ctx, a.event("host", "", &ran)); err != nil {
+		ran.Reason = clip(ran.Reason, 4000)
+		if _, err := a.s.record(ctx, a.event("host", "", &ran)); err != nil {
 			return event.TurnEnded{Turn: turn, Result: "failed", Reason: "a check's result could not be recorded: " + err.Error()}
 		}
 		if !ran.OK && end.Result == "ok" {
@@ -222,21 +276,33 @@ func exitText(e *event.StepEnded) string {
 	return "no code"
 }
 
+// end records the session's end, and its turn's with it.
 func (a *actor) end(ctx context.Context, actor domain.Actor) error {
 	var err error
 	if derr := a.do(ctx, func() {
+		if a.d.State == domain.SessionEnded {
+			return
+		}
+		var with []event.New
 		if a.turn != "" {
-			err = a.append(ctx, a.event(actor, "", &event.TurnEnded{Turn: a.turn, Result: "cancelled", Reason: "the session was ended"}))
+			with = append(with, a.event(actor, "", &event.TurnEnded{Turn: a.turn, Result: "cancelled", Reason: "the session was ended"}))
+		}
+		if err = a.move(ctx, domain.SessionEnded, "", actor, with...); err == nil {
 			a.turn = ""
 		}
-		err = cmp.Or(err, a.setState(ctx, domain.SessionEnded, "", actor))
 	}); derr != nil {
 		return derr
 	}
-	if a.s.cfg.CloseBrowser != nil {
-		a.s.cfg.CloseBrowser(a.d.ID)
-	}
 	return err
+}
+
+func outputHas(e *event.StepEnded, want string) bool {
+	for _, o := range []*event.OutputStream{e.Stdout, e.Stderr} {
+		if o != nil && (strings.Contains(o.Head, want) || strings.Contains(o.Tail, want)) {
+			return true
+		}
+	}
+	return false
 }
 
 func sortSessions(s []domain.Session) {
@@ -244,6 +310,3 @@ func sortSessions(s []domain.Session) {
 		return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), cmp.Compare(x.ID, y.ID))
 	})
 }
-
-// sealTimeout bounds a checkpoint; a large first one under emulation is slow.
-const sealTimeout = 10 * time.Minute

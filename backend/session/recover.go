@@ -1,10 +1,11 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"slices"
 
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
@@ -19,194 +20,210 @@ type BlobReader interface {
 	ReadBlob(sha string, limit int64) ([]byte, error)
 }
 
-// past is what the log tells of a step.
-type past struct {
-	id       domain.StepID
-	req      event.StepRequested
-	actor    domain.Actor
-	decision *event.StepDecided
-	started  bool
-	ended    *event.StepEnded
-	sealed   *event.StepSealed
-	refused  *event.StepRefused
+// folded is a session as the log tells it. Of steps that are done only the place in
+// the log is kept, so that a long history costs no memory.
+type folded struct {
+	a    *actor
+	open map[domain.StepID]*past
 }
 
 // Recover folds the log into sessions and goes on with what an earlier core left
-// under way: open questions wait again, steps that were running are joined in the
-// guest (or end as unknown), missing seals are taken. It returns once all that is
-// set going; the steps themselves finish in the background.
+// under way:
+//
+//   - a step whose question is open waits for the answer again, and runs when it
+//     is allowed;
+//   - one whose question was answered with a no, expired or was closed is refused so;
+//   - one that was allowed but not started is cancelled: whoever wanted it is gone,
+//     and may call it again;
+//   - one that was running is joined in the guest, which is started for it when it
+//     is off, and ends as it really ended, else as unknown;
+//   - one that ended and was not sealed is sealed;
+//   - a turn is ended as interrupted, for its agent is gone.
+//
+// It returns once all that is set going; the steps themselves finish in the
+// background.
 func (s *Service) Recover(ctx context.Context) error {
-	actors := map[domain.SessionID]*actor{}
-	pasts := map[domain.SessionID]map[domain.StepID]*past{}
-	order := map[domain.SessionID][]*past{}
-	err := s.cfg.Log.Fold(ctx, eventlog.Filter{}, func(e event.Envelope) error {
-		if e.SessionID == "" {
-			return nil
-		}
-		a := actors[e.SessionID]
-		if e.Type == "session.created" {
-			p, err := event.Decode(e)
-			if err != nil {
-				return err
-			}
-			c := p.(*event.SessionCreated)
-			actors[e.SessionID] = newActor(s, c.Session, policy.Mode(c.Mode), c.Checks)
-			pasts[e.SessionID] = map[domain.StepID]*past{}
-			return nil
-		}
-		if a == nil {
-			return nil // a project event that names a session, or one of a deleted project
-		}
-		switch e.Type {
-		case "session.state", "turn.started", "turn.ended", "step.requested", "step.decided", "step.started", "step.ended", "step.sealed", "step.refused":
-		default:
-			return nil
-		}
-		p, err := event.Decode(e)
-		if err != nil {
-			return err
-		}
-		steps := pasts[e.SessionID]
-		st := steps[e.StepID]
-		if req, ok := p.(*event.StepRequested); ok {
-			st = &past{id: e.StepID, req: *req, actor: e.Actor}
-			steps[e.StepID] = st
-			order[e.SessionID] = append(order[e.SessionID], st)
-			a.number = max(a.number, req.Number)
-			return nil
-		}
-		if st == nil && e.StepID != "" {
-			return nil
-		}
-		switch p := p.(type) {
-		case *event.SessionState:
-			a.d.State = p.State
-		case *event.TurnStarted:
-			a.turn = p.Turn
-		case *event.TurnEnded:
-			a.turn = ""
-		case *event.StepDecided:
-			st.decision = p
-		case *event.StepStarted:
-			st.started = true
-		case *event.StepEnded:
-			st.ended = p
-		case *event.StepSealed:
-			st.sealed = p
-			if p.Commit != "" {
-				a.last = p.Commit
-			}
-		case *event.StepRefused:
-			st.refused = p
-		}
-		return nil
-	})
+	all, err := s.fold(ctx)
 	if err != nil {
 		return err
 	}
-	for id, a := range actors {
-		if _, err := s.cfg.Project(a.d.ProjectID); err != nil {
+	order := make([]*folded, 0, len(all))
+	for _, f := range all {
+		order = append(order, f)
+	}
+	slices.SortFunc(order, func(x, y *folded) int {
+		return cmp.Or(cmp.Compare(x.a.who.CreatedAt, y.a.who.CreatedAt), cmp.Compare(x.a.who.ID, y.a.who.ID))
+	})
+	for _, f := range order {
+		if _, err := s.cfg.Project(f.a.who.ProjectID); err != nil {
 			continue // its project was deleted
 		}
-		s.add(a)
-		for _, p := range order[id] {
-			if err := a.revive(ctx, p); err != nil {
-				return fmt.Errorf("session %s, step %d: %w", id, p.req.Number, err)
-			}
+		if !s.add(f.a) {
+			return errLeaving
 		}
-		// A turn's agent died with the core; the turn cannot go on by itself.
-		if turn := a.turn; turn != "" {
-			if err := a.do(ctx, func() {
-				err = a.append(ctx, a.event("host", "", &event.TurnEnded{Turn: turn, Result: "interrupted", Reason: "Glasshouse ended while the turn was running; its steps are kept"}))
-				a.turn = ""
-				if err == nil {
-					err = a.setState(ctx, domain.SessionIdle, "interrupted", "host")
-				}
-			}); err != nil {
-				return err
-			}
-			if err != nil {
-				return err
-			}
+		if err := f.a.revive(ctx, f.open); err != nil {
+			return fmt.Errorf("session %s: %w", f.a.who.ID, err)
 		}
 	}
 	return nil
 }
 
-// revive makes a step of an earlier core live again, or just known.
-func (a *actor) revive(ctx context.Context, p *past) error {
-	args := p.req.Args
-	if p.req.ArgsBlob != nil {
-		r, ok := a.s.cfg.Log.(BlobReader)
-		if !ok {
-			return io.ErrUnexpectedEOF
+func (s *Service) fold(ctx context.Context) (map[domain.SessionID]*folded, error) {
+	all := map[domain.SessionID]*folded{}
+	types := append(slices.Clone(pastTypes), "session.created", "session.state", "turn.started", "turn.ended")
+	err := s.cfg.Log.Fold(ctx, eventlog.Filter{Types: types}, func(e event.Envelope) error {
+		if e.SessionID == "" {
+			return nil
 		}
-		b, err := r.ReadBlob(p.req.ArgsBlob.Sha256, 64<<20)
+		v, err := event.Decode(e)
 		if err != nil {
 			return err
 		}
-		args = json.RawMessage(b)
+		if c, ok := v.(*event.SessionCreated); ok {
+			c.Session.ID, c.Session.ProjectID = e.SessionID, e.ProjectID
+			all[e.SessionID] = &folded{newActor(s, c.Session, policy.Mode(c.Mode), c.Checks), map[domain.StepID]*past{}}
+			return nil
+		}
+		if f := all[e.SessionID]; f != nil { // else a project's event that names a session
+			f.fold(e, v)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (f *folded) fold(e event.Envelope, v event.Payload) {
+	a := f.a
+	switch v := v.(type) {
+	case *event.SessionState:
+		a.d.State = v.State
+	case *event.TurnStarted:
+		a.turn = v.Turn
+	case *event.TurnEnded:
+		a.turn = ""
+	case *event.StepRequested:
+		f.open[e.StepID] = newPast(e, v)
+		a.number = max(a.number, v.Number)
+	default:
+		p := f.open[e.StepID]
+		if p == nil {
+			return
+		}
+		p.fold(e, v)
+		if p.sealed != nil && p.sealed.Commit != "" {
+			a.last = p.sealed.Commit
+			a.s.workspace(a.who.ProjectID).last = a.last
+		}
+		if p.final(a.s.changes(&p.req)) {
+			a.past[p.id] = p.at
+			delete(f.open, p.id)
+		}
+	}
+}
+
+// changes reports whether steps of this kind are sealed. A tool that is no longer
+// here may have changed something when it reached into the machine.
+func (s *Service) changes(req *event.StepRequested) bool {
+	if t, err := s.cfg.Tools.Get(req.Tool); err == nil {
+		return t.Changes
+	}
+	return req.Reach == domain.ReachMachine
+}
+
+// revive makes the open steps of an earlier core live again, ends what cannot go
+// on, and ends a turn that was running.
+func (a *actor) revive(ctx context.Context, open map[domain.StepID]*past) error {
+	ps := make([]*past, 0, len(open))
+	for _, p := range open {
+		ps = append(ps, p)
+	}
+	slices.SortFunc(ps, func(x, y *past) int { return cmp.Compare(x.req.Number, y.req.Number) })
+	var err error
+	derr := a.do(ctx, func() {
+		// Questions of steps that are done, which a crash left open.
+		for _, q := range a.s.cfg.Ledger.Pending(approval.Scope{Session: a.who.ID}) {
+			if (q.Asked.Kind == "step" || q.Asked.Kind == "question") && q.Step != "" && open[q.Step] == nil {
+				if _, cerr := a.s.cfg.Ledger.Close(ctx, q.ID, approval.Cancelled); cerr != nil && domain.CodeOf(cerr) != domain.CodeConflict {
+					err = cerr
+					return
+				}
+			}
+		}
+		var with []event.New
+		if a.turn != "" {
+			with = append(with, a.event("host", "", &event.TurnEnded{Turn: a.turn, Result: "interrupted", Reason: "Glasshouse ended while the turn was running; its steps are kept"}))
+		}
+		to := a.d.State
+		if to == domain.SessionRunning {
+			to = domain.SessionIdle
+		}
+		if err = a.move(ctx, to, "interrupted", "host", with...); err != nil {
+			return
+		}
+		a.turn = ""
+		for _, p := range ps {
+			a.reviveStep(p)
+		}
+	})
+	return cmp.Or(derr, err)
+}
+
+// reviveStep sets an open step going; it runs on the loop.
+func (a *actor) reviveStep(p *past) {
+	args, lost := p.req.Args, error(nil)
+	if p.req.ArgsBlob != nil {
+		args, lost = a.s.argsOf(p.req.ArgsBlob)
 	}
 	prep := tool.Prepared{Args: args, Title: p.req.Title}
 	if t, err := a.s.cfg.Tools.Get(p.req.Tool); err == nil {
 		prep.Tool = t
 	} else {
-		prep.Tool = tool.Tool{Name: p.req.Tool, Reach: p.req.Reach}
+		prep.Tool = tool.Tool{Name: p.req.Tool, Reach: p.req.Reach, Changes: a.s.changes(&p.req)}
+		lost = cmp.Or(lost, err)
 	}
 	if fresh, err := a.s.cfg.Tools.Prepare(p.req.Tool, args); err == nil {
 		prep.Action, prep.Detail = fresh.Action, fresh.Detail
+	} else {
+		lost = cmp.Or(lost, err)
 	}
 	st := a.newStep(p.id, prep)
-	st.number, st.turn, st.actor, st.digest = p.req.Number, p.req.Turn, p.actor, p.req.Digest
-	if p.decision != nil {
-		st.decision = *p.decision
-	}
-	if err := a.do(ctx, func() {
-		a.steps[st.ID] = st
-		a.order = append(a.order, st)
-	}); err != nil {
-		return err
+	st.tell(p)
+	a.live[st.ID] = st
+	if prep.Tool.Changes && (p.started || p.ended != nil) {
+		// It had the slot: nothing else may change the workspace before its seal.
+		st.place = a.changing.enter()
 	}
 	switch {
-	case p.refused != nil:
-		st.state, st.refused = p.refused.State, p.refused
-		close(st.decided)
-		close(st.refusedOrEnded)
-		close(st.done)
-	case p.sealed != nil || p.ended != nil && !prep.Tool.Changes:
-		st.state, st.ended, st.sealed = domain.StepSealed, p.ended, p.sealed
-		if p.sealed == nil {
-			st.state = domain.StepEnded
-		}
-		close(st.decided)
-		close(st.refusedOrEnded)
-		close(st.done)
 	case p.ended != nil:
-		st.state, st.ended = domain.StepEnded, p.ended
 		close(st.decided)
 		close(st.refusedOrEnded)
 		a.s.wg.Go(st.reseal)
 	case p.started:
-		st.state = domain.StepRunning
 		close(st.decided)
 		a.s.wg.Go(st.rejoin)
 	default:
-		a.s.wg.Go(st.resume)
+		a.s.wg.Go(func() { st.resume(lost) })
 	}
-	return nil
+}
+
+func (s *Service) argsOf(b *event.Blob) (json.RawMessage, error) {
+	r, ok := s.cfg.Log.(BlobReader)
+	if !ok {
+		return json.RawMessage("{}"), domain.E(domain.CodeInternal, "artefacts cannot be read back", "", nil)
+	}
+	raw, err := r.ReadBlob(b.Sha256, 64<<20)
+	if err != nil {
+		return json.RawMessage("{}"), err
+	}
+	return raw, nil
 }
 
 // rejoin goes on with a step that was running when the core ended.
 func (st *Step) rejoin() {
-	if st.p.Tool.Changes {
-		select {
-		case st.a.changing <- struct{}{}:
-			defer func() { <-st.a.changing }()
-		case <-st.ctx.Done():
-			if context.Cause(st.ctx) != ErrCancelled {
-				return
-			}
-		}
+	if st.place != nil {
+		defer st.place.leave()
+		// A cancel does not wait for its turn; a core that leaves does not either.
+		st.place.wait(st.ctx)
 	}
 	h := st.p.Tool.Resume
 	if h == nil {
@@ -219,36 +236,62 @@ func (st *Step) rejoin() {
 
 // reseal takes the checkpoint that an earlier core did not get to.
 func (st *Step) reseal() {
-	select {
-	case st.a.changing <- struct{}{}:
-		defer func() { <-st.a.changing }()
-	case <-st.ctx.Done():
+	defer st.place.leave()
+	st.place.wait(st.ctx)
+	if st.a.s.ctx.Err() != nil {
 		return
 	}
-	p, err := st.a.s.cfg.Project(st.a.d.ProjectID)
+	p, err := st.a.s.cfg.Project(st.a.who.ProjectID)
 	if err == nil {
-		g, gerr := st.a.s.cfg.Machines.Ensure(st.ctx, p)
-		if gerr != nil && st.a.s.ctx.Err() != nil {
+		if g, gerr := st.a.s.cfg.Machines.Ensure(st.ctx, p); gerr == nil {
+			if st.seal(g, "") {
+				st.finished()
+			}
 			return
+		} else {
+			err = gerr
 		}
-		st.seal(g)
-	} else {
-		st.seal(nil)
 	}
-	if st.a.s.ctx.Err() == nil {
-		close(st.done)
+	if st.a.s.ctx.Err() == nil && st.seal(nil, "the machine was not there: "+err.Error()) {
+		st.finished()
 	}
 }
 
-// resume goes on with a step that never started: its question waits again; one
-// that was allowed but not started is not started now, for whoever wanted it is gone.
-func (st *Step) resume() {
-	open := st.a.s.cfg.Ledger.Pending(approval.Scope{Session: st.a.d.ID, Step: st.ID})
-	if len(open) > 0 {
-		if st.await(open[0].ID) {
-			st.execute()
+// resume goes on with a step that never started. lost says why it could not be run
+// even if it were allowed now.
+func (st *Step) resume(lost error) {
+	a := st.a
+	if st.approval == "" {
+		if st.decision.Decision == domain.Deny {
+			st.refuse(domain.StepDenied, st.decision.Reason, "")
+			return
 		}
+		st.refuse(domain.StepCancelled, "Glasshouse ended before this ran", "call it again")
 		return
 	}
-	st.refuse(domain.StepCancelled, "Glasshouse ended before this ran", "call it again")
+	id := st.approval
+	open := slices.ContainsFunc(a.s.cfg.Ledger.Pending(approval.Scope{Session: a.who.ID, Step: st.ID}), func(q approval.Approval) bool { return q.ID == id })
+	switch {
+	case open && lost != nil:
+		if st.closeQuestion(id) {
+			st.refuse(domain.StepCancelled, "this can no longer be run: "+lost.Error(), "")
+		}
+	case open:
+		if st.await(id) {
+			st.execute()
+		}
+	default:
+		// It ended while no step waited for it.
+		out, err := a.s.cfg.Ledger.Wait(st.ctx, id)
+		if err != nil {
+			if a.s.ctx.Err() == nil {
+				st.refuse(domain.StepCancelled, "Glasshouse ended before this ran", "call it again")
+			}
+			return
+		}
+		st.to(domain.StepAsking, 0, nil)
+		if st.answered(out) {
+			st.refuse(domain.StepCancelled, "it was allowed, but Glasshouse ended before it ran", "call it again")
+		}
+	}
 }

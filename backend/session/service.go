@@ -39,9 +39,12 @@ type Ledger interface {
 	Match(q approval.Query) (approval.Grant, bool)
 }
 
-// Machines gives the guest of a project, starting the machine when it is off.
+// Machines gives the guest of a project.
 type Machines interface {
+	// Ensure starts the machine when it is off.
 	Ensure(ctx context.Context, p domain.Project) (guest.Guest, error)
+	// Running gives the guest of a machine that runs; it starts nothing.
+	Running(id domain.ProjectID) (guest.Guest, bool)
 }
 
 // Config of a Service; every edge is injected.
@@ -75,13 +78,15 @@ type Service struct {
 	leave context.CancelCauseFunc
 	mu    sync.Mutex
 	all   map[domain.SessionID]*actor
-	wg    sync.WaitGroup
+	// spaces are the projects' workspaces, which their sessions share.
+	spaces map[domain.ProjectID]*workspace
+	wg     sync.WaitGroup
 }
 
 // New returns a service without sessions; Recover loads them.
 func New(cfg Config) *Service {
 	ctx, leave := context.WithCancelCause(context.Background())
-	return &Service{cfg: cfg, ctx: ctx, leave: leave, all: map[domain.SessionID]*actor{}}
+	return &Service{cfg: cfg, ctx: ctx, leave: leave, all: map[domain.SessionID]*actor{}, spaces: map[domain.ProjectID]*workspace{}}
 }
 
 // CreateRequest of a session.
@@ -130,15 +135,22 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Session, 
 	if _, err := s.cfg.Log.Append(ctx, a.event(r.Actor, "", &event.SessionCreated{Session: d, Mode: string(r.Mode), Checks: r.Checks})); err != nil {
 		return domain.Session{}, err
 	}
-	s.add(a)
+	if !s.add(a) {
+		return domain.Session{}, errLeaving
+	}
 	return d, nil
 }
 
-func (s *Service) add(a *actor) {
+// add sets an actor going; it reports false when the service is leaving.
+func (s *Service) add(a *actor) bool {
 	s.mu.Lock()
-	s.all[a.d.ID] = a
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.all[a.who.ID] = a
 	s.wg.Go(a.loop)
+	return true
 }
 
 func (s *Service) actor(id domain.SessionID) (*actor, error) {
@@ -167,7 +179,7 @@ func (s *Service) List(ctx context.Context, project domain.ProjectID) []domain.S
 	s.mu.Lock()
 	var as []*actor
 	for _, a := range s.all {
-		if project == "" || a.d.ProjectID == project {
+		if project == "" || a.who.ProjectID == project {
 			as = append(as, a)
 		}
 	}
@@ -186,10 +198,10 @@ func (s *Service) Known(project domain.ProjectID, id domain.SessionID, step doma
 	s.mu.Lock()
 	a := s.all[id]
 	s.mu.Unlock()
-	if a == nil || a.d.ProjectID != project {
+	if a == nil || a.who.ProjectID != project {
 		return false, false
 	}
-	_ = a.do(s.ctx, func() { _, stepOK = a.steps[step] })
+	_ = a.do(s.ctx, func() { stepOK = a.knows(step) })
 	return true, stepOK
 }
 
@@ -203,47 +215,66 @@ func (s *Service) Call(ctx context.Context, id domain.SessionID, c CallRequest) 
 	return a.call(ctx, c)
 }
 
-// Step finds a step by id.
+// Step finds a step by id: one with something left to do as it is, one that is
+// done as its events tell.
 func (s *Service) Step(ctx context.Context, id domain.SessionID, step domain.StepID) (*Step, error) {
 	a, err := s.actor(id)
 	if err != nil {
 		return nil, err
 	}
 	var st *Step
-	if err := a.do(ctx, func() { st = a.steps[step] }); err != nil {
+	var at span
+	var done bool
+	if err := a.do(ctx, func() { st = a.live[step]; at, done = a.past[step] }); err != nil {
 		return nil, err
 	}
-	if st == nil {
-		return nil, domain.E(domain.CodeNotFound, fmt.Sprintf("session %s has no step %q", id, step), "", nil)
+	switch {
+	case st != nil:
+		return st, nil
+	case done:
+		return a.read(ctx, step, at)
 	}
-	return st, nil
+	return nil, noStep(id, step)
+}
+
+func noStep(id domain.SessionID, step domain.StepID) error {
+	return domain.E(domain.CodeNotFound, fmt.Sprintf("session %s has no step %q", id, step), "", nil)
 }
 
 // Cancel ends one step ("" = all of the session): running processes are killed
-// with their children, open questions are closed as cancelled.
+// with their children, open questions are closed as cancelled. It returns once the
+// steps ended; they may still be sealed after that.
 func (s *Service) Cancel(ctx context.Context, id domain.SessionID, step domain.StepID) error {
 	a, err := s.actor(id)
 	if err != nil {
 		return err
 	}
 	var hit []*Step
+	known := step == ""
 	if err := a.do(ctx, func() {
-		for _, st := range a.steps {
-			if (step == "" || st.ID == step) && !st.final() {
+		known = known || a.knows(step)
+		for _, st := range a.steps() {
+			if (step == "" || st.ID == step) && !st.over() {
 				hit = append(hit, st)
+				// All at once, before anything is waited for: a queued step must not
+				// start because the one before it was cancelled.
+				st.cancel(ErrCancelled)
 			}
 		}
 	}); err != nil {
 		return err
 	}
-	if step != "" && len(hit) == 0 {
+	switch {
+	case !known:
+		return noStep(id, step)
+	case step != "" && len(hit) == 0:
 		return domain.E(domain.CodeConflict, "that step has ended already", "", nil)
 	}
+	var errs []error
 	for _, st := range hit {
-		st.cancel(ErrCancelled)
 		// Questions its programs raised (a host, a choice) end with it.
 		if _, err := s.cfg.Ledger.Cancel(ctx, approval.Scope{Session: id, Step: st.ID}); err != nil {
-			return err
+			errs = append(errs, err)
 		}
 	}
 	for _, st := range hit {
@@ -251,9 +282,11 @@ func (s *Service) Cancel(ctx context.Context, id domain.SessionID, step domain.S
 		case <-st.refusedOrEnded:
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-s.ctx.Done():
+			return errLeaving
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // StartTurn begins an exchange; one at a time.
@@ -290,34 +323,76 @@ func (s *Service) Say(ctx context.Context, id domain.SessionID, turn domain.Turn
 	return err
 }
 
-// End ends a session: its steps are cancelled, its background processes killed.
+// endTimeout bounds the end of what a session left running.
+const endTimeout = time.Minute
+
+// End ends a session: no new step is taken, its steps are cancelled, and what they
+// left running in the machine (background processes, its browser) is killed. A
+// machine that is off is not started for that: nothing runs in it. The workspace,
+// the home folder, checkpoints, events and artefacts stay with the project, whatever
+// the session's class; the class says when a session is ended, not what an end
+// takes away. Ending an ended session again only looks for what may still run.
 func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Actor) error {
 	a, err := s.actor(id)
 	if err != nil {
 		return err
 	}
+	if err := a.do(ctx, func() { a.ending++ }); err != nil {
+		return err
+	}
+	defer func() { _ = a.do(context.Background(), func() { a.ending-- }) }()
 	if err := s.Cancel(ctx, id, ""); err != nil {
 		return err
 	}
-	return a.end(ctx, actor)
+	if s.cfg.CloseBrowser != nil {
+		s.cfg.CloseBrowser(id)
+	}
+	swept := s.sweep(ctx, a)
+	if err := a.end(ctx, actor); err != nil {
+		return err
+	}
+	if swept != nil {
+		return domain.E(domain.CodeUnavailable, "the session has ended, but the machine does not say that its background processes did", "end it again, or stop the machine", swept)
+	}
+	return nil
 }
 
-// Running counts steps that have not ended, by session.
-func (s *Service) Running(ctx context.Context) map[domain.SessionID]int {
+// sweep kills what a session left running in its machine.
+func (s *Service) sweep(ctx context.Context, a *actor) error {
+	g, on := s.cfg.Machines.Running(a.who.ProjectID)
+	if !on {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	if err := g.Execs().EndSession(ctx, string(a.who.ID)); err != nil {
+		if _, on := s.cfg.Machines.Running(a.who.ProjectID); !on {
+			return nil // it went off meanwhile, and everything in it
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *Service) actors() []*actor {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	as := make([]*actor, 0, len(s.all))
 	for _, a := range s.all {
 		as = append(as, a)
 	}
-	s.mu.Unlock()
+	return as
+}
+
+// Running counts steps that have not ended, by session.
+func (s *Service) Running(ctx context.Context) map[domain.SessionID]int {
 	out := map[domain.SessionID]int{}
-	for _, a := range as {
+	for _, a := range s.actors() {
 		_ = a.do(ctx, func() {
-			for _, st := range a.steps {
-				select {
-				case <-st.refusedOrEnded:
-				default:
-					out[a.d.ID]++
+			for _, st := range a.live {
+				if !st.over() {
+					out[a.who.ID]++
 				}
 			}
 		})
@@ -325,27 +400,18 @@ func (s *Service) Running(ctx context.Context) map[domain.SessionID]int {
 	return out
 }
 
-// Settle waits until every step that has ended is sealed too.
+// Settle waits until every step there is now is done: sealed where it changes
+// something.
 func (s *Service) Settle(ctx context.Context) {
-	s.mu.Lock()
-	as := make([]*actor, 0, len(s.all))
-	for _, a := range s.all {
-		as = append(as, a)
-	}
-	s.mu.Unlock()
-	for _, a := range as {
+	for _, a := range s.actors() {
 		var open []*Step
-		_ = a.do(ctx, func() {
-			for _, st := range a.order {
-				if !st.final() {
-					open = append(open, st)
-				}
-			}
-		})
+		_ = a.do(ctx, func() { open = a.steps() })
 		for _, st := range open {
 			select {
 			case <-st.done:
 			case <-ctx.Done():
+				return
+			case <-s.ctx.Done():
 				return
 			}
 		}
@@ -354,16 +420,27 @@ func (s *Service) Settle(ctx context.Context) {
 
 // CancelAll cancels every step of every session.
 func (s *Service) CancelAll(ctx context.Context) error {
+	var mu sync.Mutex
 	var errs []error
+	var wg sync.WaitGroup
 	for id := range s.Running(ctx) {
-		errs = append(errs, s.Cancel(ctx, id, ""))
+		wg.Go(func() {
+			if err := s.Cancel(ctx, id, ""); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // Leave ends the actors; steps that run in a guest go on there, and the next
 // core's Recover joins them.
 func (s *Service) Leave() {
+	s.mu.Lock()
 	s.leave(errLeaving)
+	s.mu.Unlock()
 	s.wg.Wait()
 }

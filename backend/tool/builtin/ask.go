@@ -17,7 +17,7 @@ type askArgs struct {
 }
 
 func askUser() tool.Tool {
-	return tool.Tool{
+	t := tool.Tool{
 		Name: "ask_user",
 		Description: "Ask the person who watches this session, and wait for the answer. Use it when you cannot go on without a decision or a fact that only the person has. " +
 			"Give options when the answer is one of a few; without options the person writes a text. No answer is not a no: state says whether the question was answered, expired or cancelled.",
@@ -63,4 +63,7 @@ func askUser() tool.Tool {
 			return res, err
 		},
 	}
+	// The question outlives the core that put it; the asker waits for it again.
+	t.Resume = t.Handler
+	return t
 }

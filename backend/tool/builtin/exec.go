@@ -174,7 +174,9 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 		}
 	}
 	timeout := limit(&c, a.TimeoutMS)
-	p, err := g.Execs().Start(ctx, guest.ExecSpec{ID: string(c.Step), Session: string(c.Session), Step: string(c.Step),
+	sctx, joined, stop := streamOf(ctx)
+	defer stop()
+	p, err := g.Execs().Start(sctx, guest.ExecSpec{ID: string(c.Step), Session: string(c.Session), Step: string(c.Step),
 		Argv: argv, Dir: abs(a.Workdir), Env: a.Env, Timeout: timeout, Grace: killGrace})
 	switch {
 	case errors.Is(err, guest.ErrGone):
@@ -188,7 +190,17 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case err != nil:
 		return tool.Result{}, domain.E(domain.CodeUnavailable, "The command could not be started", "see what the machine says; nothing ran", err)
 	}
+	joined()
 	return follow(ctx, &c, g, p, timeout)
+}
+
+// streamOf is the context of a process's stream. Until joined is called it ends with
+// the call; afterwards a cancelled call leaves it open, so that the end of what was
+// killed for it is still seen.
+func streamOf(ctx context.Context) (sctx context.Context, joined, stop func()) {
+	sctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	return sctx, func() { unhook() }, func() { unhook(); end(nil) }
 }
 
 // resumeExec joins a command that an earlier core started.
@@ -197,7 +209,9 @@ func resumeExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	if err != nil {
 		return tool.Result{}, err
 	}
-	p, err := g.Execs().Attach(ctx, string(c.Step), 0, 0)
+	sctx, joined, stop := streamOf(ctx)
+	defer stop()
+	p, err := g.Execs().Attach(sctx, string(c.Step), 0, 0)
 	switch {
 	case errors.Is(err, guest.ErrNoExec):
 		return tool.Result{Outcome: domain.OutcomeUnknown, Error: "The machine knows nothing of this command: it was not started, or the machine was restarted under it; whether it took effect is not known"}, nil
@@ -206,6 +220,7 @@ func resumeExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case err != nil:
 		return tool.Result{}, err
 	}
+	joined()
 	a := args[execArgs](c.Args)
 	return follow(ctx, &c, g, p, limit(&c, a.TimeoutMS))
 }
@@ -281,6 +296,12 @@ func follow(ctx context.Context, c *tool.Call, g guest.Guest, p guest.Process, t
 				stdout.write(pc.out.Data)
 			case errors.Is(pc.err, io.EOF):
 				return ended(p.Exit(), stdout, stderr, cancelled, timeout)
+			case ctx.Err() != nil && errors.Is(context.Cause(ctx), tool.ErrLeaving):
+				return tool.Result{}, context.Cause(ctx)
+			case ctx.Err() != nil && !cancelled:
+				// The cancel came while the stream was being opened and ended it.
+				kill(ctx, g, p.ID())
+				return tool.Result{Outcome: domain.OutcomeCancelled, Error: "cancelled while it was being started"}, nil
 			default:
 				return lost("The connection to the machine was lost while the command ran; how it ended is not known (" + show(pc.err.Error()) + ")"), nil
 			}
