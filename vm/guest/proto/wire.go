@@ -58,12 +58,12 @@ const maxStreams = 16
 
 // HostSession starts the host's end of the session on conn.
 func HostSession(conn io.ReadWriteCloser) (*yamux.Session, error) {
-	return yamux.Client(conn, yamuxConfig(4))
+	return yamux.Client(&joined{ReadWriteCloser: conn}, yamuxConfig(4))
 }
 
 // GuestSession starts the guest's end of the session on conn.
 func GuestSession(conn io.ReadWriteCloser) (*yamux.Session, error) {
-	return yamux.Server(conn, yamuxConfig(4))
+	return yamux.Server(&joined{ReadWriteCloser: conn}, yamuxConfig(4))
 }
 
 // Listener hands the peer's yamux streams to a gRPC server. A peer that opens
