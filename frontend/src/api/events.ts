@@ -33,12 +33,18 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
     }
     let batch: Envelope[] = []
     let timer: ReturnType<typeof setTimeout> | undefined
+    // One update a frame, however fast events come; fewer when drawing takes long,
+    // so that a long log is read in at once and not drawn line by line.
+    let pause = 16
     const flush = () => {
       clearTimeout(timer)
       timer = undefined
       const b = batch
       batch = []
-      if (b.length) f.onEvents(b)
+      if (!b.length) return
+      const began = performance.now()
+      f.onEvents(b)
+      setTimeout(() => (pause = Math.min(1000, Math.max(16, 3 * (performance.now() - began)))), 0)
     }
     try {
       heard()
@@ -51,8 +57,7 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
         const e = JSON.parse(line) as Envelope
         if (e.id > 0) after = e.id
         batch.push(e)
-        // One update a frame, however fast events come.
-        timer ??= setTimeout(flush, 16)
+        timer ??= setTimeout(flush, pause)
       }
     } catch (err) {
       if (err instanceof CallError) {
