@@ -31,8 +31,7 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 	}
 	print := func(ev event.Envelope) {
 		if e.json {
-			raw, _ := json.Marshal(ev)
-			fmt.Fprintln(e.out, string(raw))
+			_ = json.NewEncoder(plain{e.out}).Encode(ev)
 			return
 		}
 		fmt.Fprintf(e.out, "%6d  %s  %-20s %-6s %-14s ", ev.ID, when(ev.At), ev.Type, ev.Origin, one(string(ev.Actor)))

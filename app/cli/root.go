@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,8 @@ func (e *env) run(ctx context.Context, args []string) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	fmt.Fprintf(e.err, "%s: %v\n", cmd.CommandPath(), err)
+	// An error may repeat what a machine or an argument said.
+	fmt.Fprintf(e.err, "%s: %s\n", cmd.CommandPath(), safe(err.Error(), true))
 	if errors.Is(err, errUsage) {
 		fmt.Fprintf(e.err, "  see '%s --help'\n", cmd.CommandPath())
 		return 2
@@ -111,13 +113,39 @@ func (e *env) client(ctx context.Context) (*Client, error) {
 // print writes v as JSON when that was asked for, else by text.
 func (e *env) print(v any, text func(w io.Writer)) error {
 	if e.json {
-		enc := json.NewEncoder(e.out)
+		enc := json.NewEncoder(plain{e.out})
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	}
 	tw := tabwriter.NewWriter(e.out, 0, 4, 2, ' ', 0)
 	text(tw)
 	return tw.Flush()
+}
+
+// plain passes JSON on with every character that a terminal or an eye could take for
+// something else as its JSON escape: the same JSON, fit to be shown.
+type plain struct{ w io.Writer }
+
+func (p plain) Write(b []byte) (int, error) {
+	var out strings.Builder
+	for _, r := range string(b) {
+		switch {
+		case r == '\n' || !odd(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	_, err := io.WriteString(p.w, out.String())
+	return len(b), err
+}
+
+// odd reports characters that are not what they seem when shown.
+func odd(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) || r == 0xFFFD || r == 0x115F || r == 0x1160 || r == 0x3164 || r == 0xFFA0 || r == 0x034F || r >= 0xFE00 && r <= 0xFE0F
 }
 
 // safe makes text of a guest fit for a terminal: control characters, bidi
@@ -130,7 +158,7 @@ func safe(s string, multi bool) string {
 			b.WriteRune(r)
 		case r == '\n':
 			b.WriteString(`\n`)
-		case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp), r == 0xFFFD, r == 0x115F, r == 0x1160, r == 0x3164, r == 0xFFA0, r == 0x034F, r >= 0xFE00 && r <= 0xFE0F:
+		case odd(r):
 			if r < 0x100 {
 				fmt.Fprintf(&b, `\x%02x`, r)
 			} else {

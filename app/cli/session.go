@@ -332,8 +332,7 @@ func (e *env) turn(ctx context.Context, c *Client, session, agent, input string)
 	result := ""
 	err := c.follow(ctx, url.Values{"session_id": {session}}, info.Latest, func(ev event.Envelope) (bool, error) {
 		if e.json {
-			raw, _ := json.Marshal(ev)
-			fmt.Fprintln(e.out, string(raw))
+			_ = json.NewEncoder(plain{e.out}).Encode(ev)
 		} else {
 			tl.show(ev)
 		}

@@ -227,6 +227,9 @@ type apiErr struct {
 	Code   string `json:"code"`
 	What   string `json:"what"`
 	Hint   string `json:"hint"`
+	// Pointer into the input, and what else was said.
+	Pointer string   `json:"pointer"`
+	Details []string `json:"details"`
 }
 
 func (e *apiErr) Error() string {
@@ -235,6 +238,11 @@ func (e *apiErr) Error() string {
 
 // Try calls the door.
 func (w *World) Try(method, path string, in, out any) error {
+	return w.TryAs("", method, path, in, out)
+}
+
+// TryAs calls the door as somebody.
+func (w *World) TryAs(actor, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -249,6 +257,9 @@ func (w *World) Try(method, path string, in, out any) error {
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if actor != "" {
+		req.Header.Set("X-Glasshouse-Actor", actor)
 	}
 	resp, err := w.http.Do(req)
 	if err != nil {
@@ -269,6 +280,17 @@ func (w *World) Try(method, path string, in, out any) error {
 		return err
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// code of an error of the door; "" = none.
+func code(err error) string {
+	if err == nil {
+		return ""
+	}
+	if e := new(apiErr); errors.As(err, &e) {
+		return e.Code
+	}
+	return err.Error()
 }
 
 // Call calls the door and fails the test on an error.

@@ -215,7 +215,8 @@ type (
 		Artefacts  []Blob          `json:"artefacts,omitempty"`
 		Source     string          `json:"source,omitempty"` // "journal" when learnt after a crash
 	}
-	// OutputStream is one output stream: the head and tail as text, all of it (up to the limit) as a blob.
+	// OutputStream is one output stream: the head and tail as text, and what came first,
+	// up to a limit, as a blob. Dropped counts the bytes that are not in the blob.
 	OutputStream struct {
 		Total   int64  `json:"total"`
 		Dropped int64  `json:"dropped,omitempty"`

@@ -126,11 +126,11 @@ func (s *stream) end(e guest.StreamEnd) *event.OutputStream {
 	}
 	out := &event.OutputStream{Total: max(e.Total, s.total), Dropped: e.Dropped, Binary: s.binary}
 	if s.blob != nil {
-		out.Dropped += s.blob.Dropped()
 		b, err := s.blob.Commit()
 		if err != nil {
 			s.lost = err
 		} else {
+			out.Dropped = out.Total - b.Size // also what the guest kept of the end: it is not in the artefact
 			if s.binary {
 				b.Mime, b.Name = "application/octet-stream", s.name+".bin"
 			} else {
