@@ -90,12 +90,21 @@ func Run(ctx context.Context, opt Options) error {
 	select {
 	case <-ctx.Done():
 		c.log.Info("leaving", "why", "asked by signal; machines go on")
+		// An end in order too: the next core must not look for a crash.
+		rctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := c.record(rctx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "host", Payload: &event.CoreStopped{Reason: "asked to leave; machines go on"}}); err != nil {
+			c.log.Error("the end could not be recorded", "err", err)
+		}
 	case <-c.quit:
 	}
 	return nil
 }
 
-func open(ctx context.Context, opt Options) (c *Core, err error) {
+func open(ctx context.Context, opt Options) (_ *Core, err error) {
+	if err := socketFits(opt.Paths.Socket()); err != nil {
+		return nil, err
+	}
 	if err := opt.Paths.Prepare(); err != nil {
 		return nil, err
 	}
@@ -107,7 +116,7 @@ func open(ctx context.Context, opt Options) (c *Core, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c = &Core{opt: opt, set: set, lock: lk, runner: &proc.Runner{}, quit: make(chan struct{})}
+	c := &Core{opt: opt, set: set, lock: lk, runner: &proc.Runner{}, quit: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.log = slog.New(slog.NewTextHandler(opt.Log, nil))
 	defer func() {
@@ -154,7 +163,7 @@ func open(ctx context.Context, opt Options) (c *Core, err error) {
 	c.fleet = machine.New(machine.Config{Managers: managers, Record: c.record,
 		Publish: func(n event.New) { _ = c.events.Publish(n) },
 		Open: func(ctx context.Context, conn io.ReadWriteCloser, h guest.EgressHandler) (guest.Guest, error) {
-			return client.Open(ctx, conn, h, client.Options{})
+			return client.Open(ctx, conn, h, client.Options{SetClock: true})
 		},
 		Egress: func(id domain.ProjectID) guest.EgressHandler { return door{c, id} },
 	})
@@ -193,6 +202,15 @@ func open(ctx context.Context, opt Options) (c *Core, err error) {
 	return c, nil
 }
 
+// socketFits: the system keeps a socket's path in about a hundred bytes. It is looked
+// at before anything is made.
+func socketFits(path string) error {
+	if len(path) > 100 {
+		return domain.E(domain.CodeInvalid, fmt.Sprintf("the path of the core's socket has %d bytes, more than the system takes (100): %s", len(path), path), "set GLASSHOUSE_DATA to a shorter folder", nil)
+	}
+	return nil
+}
+
 // lastEnd says whether the last core stopped in order.
 func (c *Core) lastEnd(ctx context.Context) (bool, error) {
 	evs, err := c.events.Read(ctx, eventlog.Filter{Stream: event.HostStream, Types: []event.Type{"core.started", "core.stopped"}, Tail: true, Limit: 1})
@@ -221,9 +239,6 @@ func (c *Core) record(ctx context.Context, n event.New) error {
 // serve listens on the core's socket, readable by the user alone.
 func (c *Core) serve() error {
 	path := c.opt.Paths.Socket()
-	if len(path) > 100 {
-		return domain.E(domain.CodeInvalid, "the path of the core's socket is too long for the system: "+path, "set GLASSHOUSE_DATA to a shorter folder", nil)
-	}
 	_ = os.Remove(path) // ours by the lock; a leftover of a core that crashed
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -265,6 +280,16 @@ func (c *Core) argv() []httpapi.ProcessRecord {
 	return out
 }
 
+// How long the parts of a quit may take.
+const (
+	cancelWait   = 45 * time.Second // a guest that does not end a command is given up after less
+	settleWait   = 3 * time.Minute  // a first checkpoint of a large workspace is slow
+	shutdownWait = 3 * time.Minute
+)
+
+// settleWaitNow is settleWait for one who is in a hurry.
+var settleWaitNow = 20 * time.Second
+
 // askQuit powers all machines off and ends the core. Running steps are the
 // person's to end: without now it refuses while there are any.
 func (c *Core) askQuit(ctx context.Context, now bool) error {
@@ -276,22 +301,35 @@ func (c *Core) askQuit(ctx context.Context, now bool) error {
 			}
 			return domain.E(domain.CodeConflict, fmt.Sprintf("%d steps are running or waiting in %d sessions", n, len(running)), "wait for them, or cancel them with 'glasshouse quit --now'", nil)
 		}
-		if err := c.sessions.CancelAll(ctx); err != nil {
+		cctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelWait)
+		if err := c.sessions.CancelAll(cctx); err != nil {
 			c.log.Warn("some steps could not be cancelled", "err", err)
 		}
+		stop()
 	}
-	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
-	defer cancel()
-	c.sessions.Settle(sctx)
+	// Each part has a time of its own: a machine that never says that a step is
+	// sealed must not take the time in which all of them are powered off. The next
+	// core takes a seal that is missing.
+	wait := settleWait
+	if now {
+		wait = settleWaitNow
+	}
+	lctx, stop := context.WithTimeout(context.WithoutCancel(ctx), wait)
+	c.sessions.Settle(lctx)
+	stop()
 	c.gate.Shut()
 	c.browsers.closeAll()
+	sctx, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
 	err := c.fleet.Shutdown(sctx, c.projects.List())
+	stop()
 	reason := "quit"
 	if err != nil {
 		reason = "quit; some machines had to be left: " + err.Error()
 		c.log.Error("machines left", "err", err)
 	}
-	if _, aerr := c.events.Append(sctx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "person", Payload: &event.CoreStopped{Reason: reason}}); aerr != nil {
+	ectx, stop := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer stop()
+	if _, aerr := c.events.Append(ectx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "person", Payload: &event.CoreStopped{Reason: reason}}); aerr != nil {
 		err = errors.Join(err, aerr)
 	}
 	// The answer must reach the client before the socket closes.
