@@ -462,6 +462,20 @@ func TestOpenAndDestroyOnlyWhatIsOurs(t *testing.T) {
 	if ids, _ := w.m.List(t.Context()); len(ids) != 1 || ids[0] != "mine" {
 		t.Fatal(ids)
 	}
+	// A disk that cannot be looked at is not a lost one.
+	_ = os.Remove(x.l.disk())
+	if err := os.Symlink(x.l.disk(), x.l.disk()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.m.Open(t.Context(), "mine"); err == nil || errors.Is(err, vm.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := x.Start(t.Context(), nil); err == nil || errors.Is(err, vm.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if i := w.state(x); i.State != vm.StateTrouble || i.Problem == "" {
+		t.Fatalf("%+v", i)
+	}
 	// A lost disk is no new empty machine, but can be cleared away.
 	_ = os.Remove(x.l.disk())
 	if _, err := w.m.Open(t.Context(), "mine"); !errors.Is(err, vm.ErrNotExist) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"unicode"
 	"unicode/utf8"
+
+	"glasshouse/vm"
 )
 
 const (
@@ -147,3 +150,16 @@ func printable(s string) string {
 
 // errNotOurs: a folder that this manager did not make.
 var errNotOurs = errors.New("the folder was not made by Glasshouse")
+
+// hasDisk returns ErrNotExist for a machine whose disk is gone, and another error
+// when that cannot be told.
+func (l layout) hasDisk() error {
+	_, err := os.Stat(l.disk())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("machine %q has lost its disk (%s): %w", l.id, l.disk(), vm.ErrNotExist)
+	case err != nil:
+		return fmt.Errorf("the disk of machine %q cannot be looked at: %w", l.id, err)
+	}
+	return nil
+}

@@ -362,8 +362,8 @@ func (m *Manager) Open(_ context.Context, id string) (vm.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(l.disk()); err != nil {
-		return nil, fmt.Errorf("machine %q has lost its disk (%s): %w", id, l.disk(), vm.ErrNotExist)
+	if err := l.hasDisk(); err != nil {
+		return nil, err
 	}
 	return m.get(l, mk), nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -68,9 +67,13 @@ const (
 // from whoever has it.
 func (x *Machine) Info(context.Context) (vm.Info, error) {
 	i := vm.Info{ID: x.l.id, Kind: vm.KindLima, State: vm.StateOff}
-	if _, err := os.Stat(x.l.disk()); err != nil {
+	if err := x.l.hasDisk(); errors.Is(err, vm.ErrNotExist) {
 		i.State = vm.StateAbsent
 		return i, nil
+	} else if err != nil {
+		// Not knowing is not "gone".
+		i.State, i.Problem = vm.StateTrouble, err.Error()
+		return i, nil //nolint:nilerr // the answer holds it
 	}
 	doing := x.doing.Load()
 	p, st := x.l.procs(), x.l.readState()

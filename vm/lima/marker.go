@@ -43,7 +43,7 @@ func readMarker(dir, id string) (marker, error) {
 		return m, fmt.Errorf("the machine's record cannot be read: %w", err)
 	}
 	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("the machine's record %s is damaged (%v): %w", filepath.Join(dir, markerFile), err, errNotOurs)
+		return m, fmt.Errorf("the machine's record %s is damaged (%w): %w", filepath.Join(dir, markerFile), err, errNotOurs)
 	}
 	if m.Format != markerFormat || m.Kind != vm.KindLima || m.ID != id {
 		return m, fmt.Errorf("the record %s speaks of machine %q, kind %q, format %d: %w", filepath.Join(dir, markerFile), m.ID, m.Kind, m.Format, errNotOurs)

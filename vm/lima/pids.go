@@ -50,7 +50,7 @@ func (p process) signal(sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	defer h.Release()
+	defer func() { _ = h.Release() }() // it lets go of a handle, whatever it says
 	if !p.alive() {
 		return os.ErrProcessDone
 	}

@@ -18,8 +18,8 @@ func (x *Machine) Start(ctx context.Context, progress func(vm.Progress)) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	say := reporter(progress)
-	if _, err := os.Stat(x.l.disk()); err != nil {
-		return fmt.Errorf("machine %q has lost its disk: %w", x.l.id, vm.ErrNotExist)
+	if err := x.l.hasDisk(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.m.opt.BootTimeout)
 	defer cancel()
@@ -48,7 +48,7 @@ func (x *Machine) Start(ctx context.Context, progress func(vm.Progress)) error {
 	}
 	x.l.clear()
 	err := x.boot(ctx, say, progress)
-	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+	if err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return fmt.Errorf("the start of machine %q was cancelled: %w", x.l.id, context.Canceled)
 	}
 	return err

@@ -31,7 +31,7 @@ func ServiceUser(ctx context.Context, r *proc.Runner, name, home string) (*proc.
 	p := &proc.User{UID: uint32(uid), GID: uint32(gid), Name: u.Username, Home: u.HomeDir}
 	ids, err := u.GroupIds()
 	if err != nil {
-		return p, nil // without supplementary groups; the probe finds out what that costs
+		return p, nil //nolint:nilerr // without supplementary groups; the probe finds out what that costs
 	}
 	for _, s := range ids {
 		if g, err := strconv.ParseUint(s, 10, 32); err == nil && g != 0 {
