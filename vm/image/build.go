@@ -148,7 +148,8 @@ func (b *build) makeTemp(ctx context.Context) (func(), error) {
 		if os.RemoveAll(dir) != nil && os.Geteuid() != 0 {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			b.runTool(ctx, "unshare", "--map-root-user", "--map-auto", "rm", "-rf", dir)
+			// What stays is tried again by the next build.
+			_ = b.runTool(ctx, "unshare", "--map-root-user", "--map-auto", "rm", "-rf", dir)
 		}
 	}
 	stale, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))

@@ -20,10 +20,14 @@ const (
 	cpioLink = 0o120000
 )
 
-// add writes one entry; body has exactly size bytes. Parents must come before their children.
+// add writes one entry; body has exactly size bytes. Parents must come before their children. The first error is
+// returned by every later call too, and by close.
 func (c *cpioWriter) add(name string, mode uint32, size int64, body io.Reader) error {
-	if size < 0 || size > 1<<32-1 {
-		return fmt.Errorf("%s does not fit a cpio archive", name)
+	if c.err == nil && (size < 0 || size > 1<<32-1) {
+		c.err = fmt.Errorf("%s does not fit a cpio archive", name)
+	}
+	if c.err != nil {
+		return c.err
 	}
 	c.ino++
 	c.header(name, c.ino, mode, uint32(size))

@@ -75,7 +75,16 @@ func TestCPIORoundTrip(t *testing.T) {
 			t.Errorf("%s: %d bytes of %d", n, len(got[n]), len(text))
 		}
 	}
-	if err := (&cpioWriter{w: &b}).add("short", cpioFile, 10, strings.NewReader("123")); err == nil {
-		t.Error("a body shorter than its size went unnoticed")
+	for size, what := range map[int64]string{10: "a body shorter than its size", 1 << 32: "a body that does not fit"} {
+		c := &cpioWriter{w: &b}
+		if err := c.add("bad", cpioFile, size, strings.NewReader("123")); err == nil {
+			t.Errorf("%s went unnoticed", what)
+		}
+		if err := c.add("good", cpioFile, 0, nil); err == nil {
+			t.Errorf("%s was forgotten", what)
+		}
+		if err := c.close(); err == nil {
+			t.Errorf("an archive with %s is whole", what)
+		}
 	}
 }

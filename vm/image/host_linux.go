@@ -21,7 +21,7 @@ func idOf(info fs.FileInfo) (fileID, bool) {
 	if !ok || st.Nlink < 2 {
 		return fileID{}, false
 	}
-	return fileID{uint64(st.Dev), st.Ino}, true
+	return fileID{uint64(st.Dev), st.Ino}, true //nolint:unconvert // Dev is narrower on some architectures
 }
 
 // mine: the file belongs to the user of this process.

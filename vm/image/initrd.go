@@ -42,10 +42,10 @@ func (r Recipe) writeInitrd(out string, root fs.FS, release string) (err error) 
 	defer func() { err = errors.Join(err, f.Close()) }()
 	c := &cpioWriter{w: f}
 	for _, dir := range []string{"bin", "dev", "late", "lib", "lib/modules", "new", "proc", "sys"} {
-		c.add(dir, cpioDir|0o755, 0, nil)
+		_ = c.add(dir, cpioDir|0o755, 0, nil) // here and below: close repeats the first error
 	}
 	add := func(name string, mode uint32, data []byte) {
-		c.add(name, mode, int64(len(data)), bytes.NewReader(data))
+		_ = c.add(name, mode, int64(len(data)), bytes.NewReader(data))
 	}
 	add("init", cpioFile|0o755, script)
 	add("bin/busybox", cpioFile|0o755, busybox)

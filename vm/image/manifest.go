@@ -73,7 +73,7 @@ func OpenDir(dir, guestd string) (*Image, error) {
 	}
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("%s is damaged (%v): %w", filepath.Join(dir, manifestName), err, ErrNotBuilt)
+		return nil, fmt.Errorf("%s is damaged (%w): %w", filepath.Join(dir, manifestName), err, ErrNotBuilt)
 	}
 	if m.Format != manifestFormat || m.Hash != filepath.Base(dir) {
 		return nil, fmt.Errorf("%s belongs to another image: %w", filepath.Join(dir, manifestName), ErrNotBuilt)

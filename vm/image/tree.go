@@ -65,7 +65,7 @@ func (t *tree) unpack(r io.Reader, progress func(int64)) error {
 	told := int64(0)
 	for {
 		h, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			// The rest of the padding, so that the writer of a pipe can end.
 			_, err = io.Copy(io.Discard, r)
 			return err
@@ -111,13 +111,17 @@ func (t *tree) add(h *tar.Header, body io.Reader) error {
 	case tar.TypeReg:
 		return t.file(name, body, h.ModTime, owner{h.Uid, h.Gid, modeRegular | perm})
 	case tar.TypeSymlink:
-		t.remove(name)
+		if err := t.remove(name); err != nil {
+			return err
+		}
 		if h.Uid != 0 || h.Gid != 0 {
 			t.want[name] = owner{h.Uid, h.Gid, 0o120777}
 		}
 		return t.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
-		t.remove(name)
+		if err := t.remove(name); err != nil {
+			return err
+		}
 		return t.root.Link(path.Clean(strings.TrimPrefix(h.Linkname, "./")), name)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		return nil // devtmpfs brings the devices
@@ -125,11 +129,15 @@ func (t *tree) add(h *tar.Header, body io.Reader) error {
 	return fmt.Errorf("unexpected kind of entry %q", h.Typeflag)
 }
 
-func (t *tree) remove(name string) {
+// remove makes room for another file; a folder stays, and stands in its way.
+func (t *tree) remove(name string) error {
 	if st, err := t.root.Lstat(name); err == nil && !st.IsDir() {
-		t.root.Remove(name)
+		if err := t.root.Remove(name); err != nil {
+			return err
+		}
 		delete(t.want, name)
 	}
+	return nil
 }
 
 func (t *tree) mkdir(name string, o owner) error {
@@ -154,7 +162,9 @@ func (t *tree) parents(dir string) error {
 }
 
 func (t *tree) file(name string, body io.Reader, mtime time.Time, o owner) error {
-	t.remove(name)
+	if err := t.remove(name); err != nil {
+		return err
+	}
 	if err := t.parents(path.Dir(name)); err != nil {
 		return err
 	}
@@ -217,7 +227,9 @@ func (t *tree) giveHome(name string) error {
 }
 
 func (t *tree) symlink(target, name string) error {
-	t.remove(name)
+	if err := t.remove(name); err != nil {
+		return err
+	}
 	if err := t.parents(path.Dir(name)); err != nil {
 		return err
 	}
