@@ -97,7 +97,7 @@ func (w *Watcher) walk(ctx context.Context, tree *scan.Tree, enter func(string),
 		return nil, err
 	}
 	if st, err := tree.Lstat(".git"); err != nil || !st.Dir() {
-		return now, nil
+		return now, nil //nolint:nilerr // what cannot be looked at is no repository to watch
 	}
 	if enter != nil {
 		enter(".git")
@@ -123,6 +123,9 @@ func (w *Watcher) walk(ctx context.Context, tree *scan.Tree, enter func(string),
 		}
 		entries, err := tree.ReadDir(rel)
 		if err != nil {
+			if failed != nil {
+				failed(rel, err)
+			}
 			return nil
 		}
 		for _, e := range entries {

@@ -133,7 +133,7 @@ func (in *inotify) add(tree *scan.Tree, rel string) error {
 	}
 	if n.wd != 0 && n.wd != id {
 		delete(in.wds, n.wd)
-		unix.InotifyRmWatch(in.fd, uint32(n.wd))
+		_, _ = unix.InotifyRmWatch(in.fd, uint32(n.wd)) // of a removed folder the kernel took it away
 	}
 	n.wd = id
 	in.wds[id] = n
@@ -148,7 +148,7 @@ func (in *inotify) drop(n *node) {
 	if n.wd != 0 {
 		if in.wds[n.wd] == n {
 			delete(in.wds, n.wd)
-			unix.InotifyRmWatch(in.fd, uint32(n.wd))
+			_, _ = unix.InotifyRmWatch(in.fd, uint32(n.wd)) // of a removed folder the kernel took it away
 		}
 		n.wd = 0
 	}

@@ -4,6 +4,7 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -268,7 +269,7 @@ func (w *Watcher) settle(ctx context.Context) {
 // then it closes it.
 func (w *Watcher) read(in *inotify) {
 	defer in.file.Close()
-	in.conn.Read(func(uintptr) bool {
+	err := in.conn.Read(func(uintptr) bool {
 		for {
 			w.mu.Lock()
 			empty := false
@@ -282,12 +283,20 @@ func (w *Watcher) read(in *inotify) {
 			}
 		}
 	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.in == in { // not by retire: nobody reads the queue any more
+		w.in = nil
+		w.lose(true, fmt.Sprintf("the queue of events cannot be read (%v)", err))
+	}
 }
 
 // retire ends the present queue; its reader closes it. w.mu is held.
 func (w *Watcher) retire() {
 	if w.in != nil {
-		w.in.file.SetReadDeadline(time.Now())
+		if w.in.file.SetReadDeadline(time.Now()) != nil {
+			w.in.file.Close() // wakes the reader too
+		}
 		w.in = nil
 	}
 }

@@ -70,7 +70,7 @@ func Open(root string) (*Tree, error) {
 		unix.Close(fd)
 		return nil, &os.PathError{Op: "stat", Path: root, Err: err}
 	}
-	t.dev, t.ino = uint64(st.Dev), st.Ino
+	t.dev, t.ino = uint64(st.Dev), st.Ino //nolint:unconvert // Dev has another type on other systems
 	// Old kernels and some seccomp filters have no openat2.
 	if probe, err := openat2(fd, ".", unix.O_PATH); err == nil {
 		unix.Close(probe)
@@ -88,7 +88,7 @@ func (t *Tree) Root() string { return t.root }
 // Current says whether the path still leads to the folder that was opened.
 func (t *Tree) Current() bool {
 	var st unix.Stat_t
-	return unix.Stat(t.root, &st) == nil && uint64(st.Dev) == t.dev && st.Ino == t.ino
+	return unix.Stat(t.root, &st) == nil && uint64(st.Dev) == t.dev && st.Ino == t.ino //nolint:unconvert // Dev has another type on other systems
 }
 
 // Forget drops what is known of ignore rules, so that they are read again.
