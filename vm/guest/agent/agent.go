@@ -166,16 +166,16 @@ func fromRoot(c *net.UnixConn) bool {
 		return false
 	}
 	root := false
-	raw.Control(func(fd uintptr) {
+	err = raw.Control(func(fd uintptr) {
 		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 		root = err == nil && cred.Uid == 0
 	})
-	return root
+	return err == nil && root
 }
 
 func newServer(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{cfg: cfg, stats: newMeter(cfg.Workspace), hash: sync.OnceValues(selfHash)}
-	go s.hash()
+	go func() { _, _ = s.hash() }() // ahead of the first hello, which gets its error too
 	ecfg, err := execsConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func (s *server) session(ctx context.Context, c io.ReadWriteCloser) {
 	defer timer.Stop()
 	g := proto.GuestServer(grpc.UnaryInterceptor(n.unary), grpc.StreamInterceptor(n.stream))
 	s.register(g, n, uncount)
-	g.Serve(proto.Listener(ys))
+	_ = g.Serve(proto.Listener(ys)) // it ends with the session, whose end needs no words
 	g.Stop()
 	s.mu.Lock()
 	if s.current == n {

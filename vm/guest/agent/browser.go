@@ -70,7 +70,7 @@ func (b *browserService) Pipe(st grpc.BidiStreamingServer[proto.BrowserIn, proto
 				return err
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -145,7 +145,7 @@ func (c *channelService) Upgrade(st grpc.ClientStreamingServer[proto.UpgradeChun
 		if _, err := w.Write(m.Data); err != nil {
 			return err
 		}
-		if m, err = st.Recv(); err == io.EOF {
+		if m, err = st.Recv(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return err

@@ -82,7 +82,9 @@ func (x *execService) input(ctx context.Context, st grpc.BidiStreamingServer[pro
 				return
 			}
 		case *proto.ExecIn_CloseStdin:
-			e.CloseStdin()
+			if e.CloseStdin() != nil {
+				return
+			}
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (s *filesService) Write(st grpc.ClientStreamingServer[proto.WriteChunk, pro
 			return proto.Invalid(errors.New("more data than announced"))
 		}
 		data = append(data, m.Data...)
-		if m, err = st.Recv(); err == io.EOF {
+		if m, err = st.Recv(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return err

@@ -45,7 +45,7 @@ func (s *gitService) Import(st grpc.ClientStreamingServer[proto.ImportChunk, pro
 	total, open := 0, false
 	for {
 		m, err := st.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			in.err = io.EOF
 			break
 		}
@@ -148,7 +148,7 @@ func (s *gitService) Export(st grpc.BidiStreamingServer[proto.ExportRequest, pro
 	var most int64
 	for {
 		m, err := st.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -182,7 +182,7 @@ func (s *gitService) Export(st grpc.BidiStreamingServer[proto.ExportRequest, pro
 				return err
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

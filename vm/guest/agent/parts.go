@@ -45,7 +45,7 @@ func newParts(ctx context.Context, cfg Config, env [][]byte) parts {
 		vars[i] = string(e)
 	}
 	w := watch.New(watch.Options{Root: cfg.Workspace, Logf: log.Printf})
-	go w.Run(ctx)
+	go func() { _ = w.Run(ctx) }() // it ends with ctx alone
 	allowed := []string{cfg.Home, "/tmp"}
 	return parts{
 		files: files.New(files.Options{Root: cfg.Workspace, Allowed: allowed, UID: uid, GID: gid, Run: run}),

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -35,11 +36,13 @@ func Command(argv []string) (int, error) {
 		return 2, errors.New(usage)
 	}
 	// Whoever started us may have left files open; no command is to have them.
-	from := uint(3)
+	from := 3
 	if args[0] == "serve" || args[0] == "shim" || args[0] == "cell" {
 		from = 4 // 3 is meant for them, and they mark it themselves
 	}
-	unix.CloseRange(from, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC)
+	if err := closeOnExec(from); err != nil && args[0] != "init" { // pid 1 has but the console
+		return 1, err
+	}
 	one := func(f func(string) error) (int, error) {
 		if len(args) != 2 {
 			return 2, fmt.Errorf("%s is started by guestd itself", args[0])
@@ -76,4 +79,30 @@ func result(err error) (int, error) {
 		return 1, err
 	}
 	return 0, nil
+}
+
+// closeOnExec keeps every file from first on from the programs that are run.
+func closeOnExec(first int) error {
+	err := unix.CloseRange(uint(first), 1<<31-1, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	// Kernels before 5.11 and some seccomp filters have no such call.
+	if err = markOpen(first); err != nil {
+		return fmt.Errorf("files that were left open cannot be kept from commands: %w", err)
+	}
+	return nil
+}
+
+func markOpen(first int) error {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }

@@ -376,7 +376,7 @@ func TestSandboxBrowser(t *testing.T) {
 	if _, err := io.Copy(io.Discard, b); err != nil && !errors.Is(err, guest.ErrGone) {
 		t.Errorf("the pipe of an ended browser: %v", err)
 	}
-	if b, err = g.Browser(h.ctx(), spec); err != nil {
+	if _, err = g.Browser(h.ctx(), spec); err != nil {
 		t.Fatal(err)
 	}
 	g.Close()

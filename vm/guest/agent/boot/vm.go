@@ -5,6 +5,7 @@ package boot
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log"
@@ -47,7 +48,7 @@ func vmMain(cfg agent.Config, sigs chan os.Signal) error {
 	note("mounts", mounts())
 	note("ctrl-alt-del", unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF))
 	note("sysctl", sysctls("/etc/sysctl.d"))
-	os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	note("PATH", os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"))
 	words := cmdline()
 	if name := words["gh.hostname"]; name != "" {
 		note("host name", agent.SetHostname(name))
@@ -64,8 +65,7 @@ func vmMain(cfg agent.Config, sigs chan os.Signal) error {
 		cfg.Cgroups = cgroupRoot
 	}
 	for _, d := range []string{cfg.Run, cfg.State} {
-		note("folders", os.MkdirAll(d, 0o700))
-		os.Chmod(d, 0o700)
+		note("folders", errors.Join(os.MkdirAll(d, 0o700), os.Chmod(d, 0o700)))
 	}
 	note("loopback", loopbackUp())
 	// A kernel's own default of 1,024 files is too few for watchers and servers.
@@ -87,7 +87,9 @@ func vmMain(cfg agent.Config, sigs chan os.Signal) error {
 type kmsg struct{ f *os.File }
 
 func (k kmsg) Write(p []byte) (int, error) {
-	k.f.Write(append([]byte("<6>guestd: "), p...))
+	if _, err := k.f.Write(append([]byte("<6>guestd: "), p...)); err != nil {
+		return 0, err
+	}
 	return len(p), nil
 }
 
@@ -118,7 +120,12 @@ func mounts() error {
 		dir, typ, data string
 		flags          uintptr
 	}
-	var firstErr error
+	var errs []error
+	note := func(err error) {
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			errs = append(errs, err)
+		}
+	}
 	for _, x := range []m{
 		{"/proc", "proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 		{"/sys", "sysfs", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
@@ -131,24 +138,24 @@ func mounts() error {
 		if mounted(x.dir) {
 			continue
 		}
-		os.MkdirAll(x.dir, 0o755)
-		if err := unix.Mount(x.typ, x.dir, x.typ, x.flags, x.data); err != nil && err != unix.EBUSY && firstErr == nil {
-			firstErr = fmt.Errorf("%s on %s: %w", x.typ, x.dir, err)
+		note(os.MkdirAll(x.dir, 0o755))
+		if err := unix.Mount(x.typ, x.dir, x.typ, x.flags, x.data); err != nil && err != unix.EBUSY {
+			note(fmt.Errorf("%s on %s: %w", x.typ, x.dir, err))
 		}
 	}
 	if _, err := os.Lstat("/dev/ptmx"); err != nil {
-		os.Symlink("pts/ptmx", "/dev/ptmx")
+		note(os.Symlink("pts/ptmx", "/dev/ptmx"))
 	}
 	for name, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
-		os.Symlink(to, "/dev/"+name) // those that exist stay
+		note(os.Symlink(to, "/dev/"+name)) // those that exist stay
 	}
 	for _, d := range []string{"/run/lock", "/run/user", "/var/tmp"} {
-		os.MkdirAll(d, 0o755)
+		note(os.MkdirAll(d, 0o755))
 	}
 	for _, d := range []string{"/tmp", "/var/tmp", "/run/lock"} {
-		os.Chmod(d, 0o777|fs.ModeSticky)
+		note(os.Chmod(d, 0o777|fs.ModeSticky))
 	}
-	return firstErr
+	return errors.Join(errs...)
 }
 
 // mounted reports whether something is mounted at dir: its device differs from
@@ -260,8 +267,7 @@ func loopbackUp() error {
 func listenLink(link string, port int) (*os.File, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
 		var err error
-		rc.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), link) })
-		return err
+		return errors.Join(rc.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), link) }), err)
 	}}
 	var err error
 	for n := 0; n < 100; n++ { // the link may come up a moment later
@@ -316,11 +322,15 @@ func powerOff() {
 	syscall.Sync()
 	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		// Somebody still writes: let the kernel do it by force.
-		os.WriteFile("/proc/sysrq-trigger", []byte("u"), 0)
+		if err := os.WriteFile("/proc/sysrq-trigger", []byte("u"), 0); err != nil {
+			log.Printf("init: the disk stays writable at power-off: %v", err)
+		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	syscall.Sync()
-	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
+		log.Printf("init: the machine cannot be powered off: %v", err)
+	}
 	for {
 		time.Sleep(time.Hour) // never return from pid 1
 	}

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseSysctl(t *testing.T) {
@@ -64,6 +66,24 @@ func TestReap(t *testing.T) {
 		var ws syscall.WaitStatus
 		if pid, _ := syscall.Wait4(other, &ws, syscall.WNOHANG, nil); pid == 0 {
 			t.Error("the other child was not collected though it ended first")
+		}
+	}
+}
+
+func TestMarkOpen(t *testing.T) {
+	var fds [2]int
+	if err := syscall.Pipe(fds[:]); err != nil { // stays open in what is run
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[0])
+	defer syscall.Close(fds[1])
+	low, high := min(fds[0], fds[1]), max(fds[0], fds[1])
+	if err := markOpen(high); err != nil {
+		t.Fatal(err)
+	}
+	for fd, want := range map[int]int{low: 0, high: unix.FD_CLOEXEC} {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags != want {
+			t.Errorf("descriptor %d of %v: flags %d, %v; want %d", fd, fds, flags, err, want)
 		}
 	}
 }

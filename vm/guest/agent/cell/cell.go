@@ -46,7 +46,9 @@ type startedMsg struct {
 // Inner is `guestd cell`: pid 1 of the cell. It ends, and everything in it,
 // when its shim goes.
 func Inner() error {
-	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("the cell's first process cannot be closed to its commands: %w", err)
+	}
 	spawn.Deaf(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	c, err := frame.FromFD(3)
 	if err != nil {
@@ -60,7 +62,7 @@ func Inner() error {
 	for {
 		typ, b, files, err := c.Recv()
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // the shim is gone, and with it what this process is for
 		}
 		switch typ {
 		case frRun:
@@ -73,7 +75,7 @@ func Inner() error {
 				f.Close()
 			}
 			if err != nil {
-				c.Send(frStarted, startedMsg{Err: err.Error()})
+				_ = c.Send(frStarted, startedMsg{Err: err.Error()}) // a shim that is gone shows at the next Recv
 				break
 			}
 			run = started
@@ -84,12 +86,12 @@ func Inner() error {
 				err = c.Send(frStarted, startedMsg{Pid: run.Pid})
 			}
 			if err != nil {
-				return nil
+				return nil //nolint:nilerr // the shim is gone: the command ends with this process
 			}
 			go func(run *spawn.Run) {
-				c.Send(frEnded, <-run.Exited)
+				_ = c.Send(frEnded, <-run.Exited) // here and below: a shim that is gone shows at Recv
 				<-run.Empty
-				c.Send(frEmpty, nil)
+				_ = c.Send(frEmpty, nil)
 			}(run)
 		case frSignal:
 			var m sigMsg
@@ -101,7 +103,7 @@ func Inner() error {
 				}
 			}
 		case frList:
-			c.Send(frRest, t.Rest(64))
+			_ = c.Send(frRest, t.Rest(64)) // a shim that is gone shows at the next Recv
 		}
 	}
 }
@@ -124,9 +126,13 @@ func StartTTY(t *spawn.Tree, r spawn.Request) (*spawn.Run, *os.File, error) {
 		return nil, nil, fmt.Errorf("pseudo-terminal: %w", err)
 	}
 	defer tty.Close()
-	pty.Setsize(ptmx, &pty.Winsize{Rows: r.TTY.Rows, Cols: r.TTY.Cols})
-	if r.UID >= 0 {
-		tty.Chown(r.UID, -1)
+	err = pty.Setsize(ptmx, &pty.Winsize{Rows: r.TTY.Rows, Cols: r.TTY.Cols})
+	if err == nil && r.UID >= 0 {
+		err = tty.Chown(r.UID, -1)
+	}
+	if err != nil {
+		ptmx.Close()
+		return nil, nil, fmt.Errorf("pseudo-terminal: %w", err)
 	}
 	run, err := t.Start(r, [3]*os.File{tty, tty, tty})
 	if err != nil {
@@ -184,7 +190,7 @@ func (l *Cell) read() {
 	defer func() {
 		l.c.Close()
 		l.cmd.Process.Kill()
-		l.cmd.Wait()
+		_ = l.cmd.Wait() // it was killed just now
 		close(l.gone)
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -230,7 +236,10 @@ func (l *Cell) read() {
 			}
 		case frRest:
 			var r []guest.BackgroundProcess
-			json.Unmarshal(b, &r)
+			if json.Unmarshal(b, &r) != nil {
+				l.mu.Unlock()
+				return
+			}
 			select {
 			case l.rest <- r:
 			default:

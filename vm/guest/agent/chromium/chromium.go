@@ -308,7 +308,7 @@ func (b *Browser) kill() {
 	pid := b.cmd.Process.Pid
 	rest := spawn.Descendants(pid)
 	if b.cgroup != "" {
-		os.WriteFile(filepath.Join(b.cgroup, "cgroup.kill"), []byte("1"), 0)
+		spawn.KillCgroup(b.cgroup)
 	}
 	syscall.Kill(-pid, syscall.SIGKILL)
 	for _, p := range rest {
@@ -317,9 +317,9 @@ func (b *Browser) kill() {
 }
 
 func (b *Browser) wait() {
-	b.cmd.Wait()
+	_ = b.cmd.Wait() // however it ended, it is over
 	if b.cgroup != "" {
-		os.WriteFile(filepath.Join(b.cgroup, "cgroup.kill"), []byte("1"), 0)
+		spawn.KillCgroup(b.cgroup)
 	} else {
 		syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	}

@@ -21,6 +21,7 @@ import (
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/agent/frame"
 	"glasshouse/vm/guest/agent/shim"
+	"glasshouse/vm/guest/agent/spawn"
 )
 
 // conn is the worker's end of one shim.
@@ -64,7 +65,7 @@ func (m *Manager) startShim() (*conn, error) {
 		f.Close()
 		return nil, fmt.Errorf("a shim cannot be started: %w", err)
 	}
-	go cmd.Wait()
+	go func() { _ = cmd.Wait() }() // only reaps it: its connection's end is what counts
 	return m.join(f, cmd.Process.Pid), nil
 }
 
@@ -297,7 +298,15 @@ func (c *conn) state(st shim.State) {
 		e.leave()
 	}
 	if quit {
-		c.f.Send(shim.FrQuit, nil)
+		c.tell(shim.FrQuit, nil)
+	}
+}
+
+// tell sends a frame. A shim that cannot be told anything is given up: the
+// connection's reader settles what it held.
+func (c *conn) tell(typ byte, v any) {
+	if c.f.Send(typ, v) != nil {
+		c.f.Close()
 	}
 }
 
@@ -326,7 +335,7 @@ func (c *conn) end() {
 		return
 	}
 	if cg != "" { // nobody else will end what the shim left
-		os.WriteFile(filepath.Join(cg, "cgroup.kill"), []byte("1"), 0)
+		spawn.KillCgroup(cg)
 	}
 	if e.Ended() {
 		e.leave()

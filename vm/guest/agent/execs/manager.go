@@ -75,8 +75,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	for _, id := range ids {
 		meta, err := j.Meta(id)
 		if err != nil {
-			log.Printf("journal: %v", err)
-			j.Remove(id)
+			log.Printf("journal: %v", errors.Join(err, j.Remove(id)))
 			continue
 		}
 		e := newExec(m, meta)
@@ -156,12 +155,10 @@ func (m *Manager) Start(ctx context.Context, spec guest.ExecSpec) (*Exec, error)
 		m.mu.Lock()
 		delete(m.execs, spec.ID)
 		m.mu.Unlock()
-		m.j.Remove(spec.ID)
-		return nil, err
+		// Left over, it would be found again as an execution of unknown end.
+		return nil, errors.Join(err, m.j.Remove(spec.ID))
 	}
-	if err := c.f.Send(shim.FrRun, m.request(spec)); err != nil {
-		c.f.Close() // its reader settles the execution
-	}
+	c.tell(shim.FrRun, m.request(spec))
 	return e, e.waitStarted(ctx)
 }
 
@@ -267,7 +264,7 @@ func (m *Manager) Kill(ctx context.Context, id string, grace time.Duration) erro
 		return err
 	}
 	if c := e.held(); c != nil {
-		c.f.Send(shim.FrKill, shim.Kill{Grace: grace})
+		c.tell(shim.FrKill, shim.Kill{Grace: grace})
 	}
 	return e.waitGone(ctx)
 }
@@ -284,7 +281,7 @@ func (m *Manager) EndSession(ctx context.Context, session string) error {
 	m.mu.Unlock()
 	for _, e := range left {
 		if c := e.held(); c != nil {
-			c.f.Send(shim.FrEnd, nil)
+			c.tell(shim.FrEnd, nil)
 		}
 	}
 	for _, e := range left {
@@ -307,11 +304,13 @@ func (m *Manager) TermAll(ctx context.Context, grace time.Duration) {
 	m.mu.Unlock()
 	for _, e := range all {
 		if c := e.held(); c != nil {
-			c.f.Send(shim.FrKill, shim.Kill{Grace: grace})
+			c.tell(shim.FrKill, shim.Kill{Grace: grace})
 		}
 	}
 	for _, e := range all {
-		e.waitGone(ctx)
+		if err := e.waitGone(ctx); err != nil {
+			log.Printf("execs: %s is left to the power-off: %v", e.Meta.ID, err)
+		}
 	}
 }
 
@@ -346,7 +345,7 @@ func (m *Manager) Close(ctx context.Context, grace time.Duration) {
 	m.idle = nil
 	m.mu.Unlock()
 	for _, c := range idle {
-		c.f.Send(shim.FrQuit, nil)
+		c.tell(shim.FrQuit, nil)
 	}
 	m.TermAll(ctx, grace)
 }

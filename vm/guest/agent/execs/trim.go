@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"glasshouse/vm/guest/agent/spawn"
 )
 
 // Bounds of the journal. A host forgets what it has stored; these are for one
@@ -88,7 +90,7 @@ func (m *Manager) sweepCgroups() {
 			continue
 		}
 		dir := filepath.Join(root, name)
-		os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+		spawn.KillCgroup(dir)
 		go func() {
 			for i := 0; i < 100 && os.Remove(dir) != nil; i++ {
 				time.Sleep(20 * time.Millisecond)

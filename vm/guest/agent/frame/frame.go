@@ -159,7 +159,7 @@ func (c *Conn) takeFiles(oob []byte) (files []*os.File) {
 		for _, fd := range fds {
 			syscall.CloseOnExec(fd)
 			if c.Pollable {
-				syscall.SetNonblock(fd, true)
+				_ = syscall.SetNonblock(fd, true) // else a thread waits in place of the poller
 			}
 			files = append(files, os.NewFile(uintptr(fd), "received"))
 		}

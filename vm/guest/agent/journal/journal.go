@@ -144,7 +144,7 @@ func WriteExit(dir string, record []byte) (sync func() error, err error) {
 		f.Close()
 		for _, name := range Streams {
 			if s, e := os.Open(filepath.Join(dir, name)); e == nil {
-				s.Sync()
+				err = errors.Join(err, s.Sync())
 				s.Close()
 			}
 		}

@@ -81,8 +81,9 @@ func (r *Relay) accept(ctx context.Context, l net.Listener) {
 // this address can expect.
 func refuse(c *net.TCPConn, text string) {
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(5 * time.Second))
-	io.WriteString(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"+text)
+	// A client that is gone needs no answer.
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_, _ = io.WriteString(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"+text)
 	linger(c)
 }
 
@@ -90,8 +91,9 @@ func refuse(c *net.TCPConn, text string) {
 // reset the connection.
 func linger(c *net.TCPConn) {
 	c.CloseWrite()
-	c.SetReadDeadline(time.Now().Add(lingerFor))
-	io.CopyN(io.Discard, c, 1<<20)
+	if c.SetReadDeadline(time.Now().Add(lingerFor)) == nil {
+		_, _ = io.CopyN(io.Discard, c, 1<<20) // however the peer ends it
+	}
 }
 
 func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
@@ -110,7 +112,7 @@ func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
 	if err == nil {
 		err = st.Send(&proto.EgressFrame{Claim: claim})
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		refuse(c, closedText)
 		return
 	}
@@ -124,9 +126,10 @@ func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
 					return
 				}
 			}
-			if err == io.EOF {
-				st.Send(&proto.EgressFrame{Fin: true})
-				st.CloseSend()
+			if errors.Is(err, io.EOF) {
+				// Should the stream have ended, its Recv says so.
+				_ = st.Send(&proto.EgressFrame{Fin: true})
+				_ = st.CloseSend()
 				return
 			}
 			if err != nil {
@@ -140,12 +143,12 @@ func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
 		m, err := st.Recv()
 		if err != nil {
 			switch {
-			case err == io.EOF:
+			case errors.Is(err, io.EOF):
 				linger(c)
 			case !answered && status.Code(err) == codes.Unavailable:
 				refuse(c, shutText)
 			default:
-				c.SetLinger(0) // cut, not ended
+				_ = c.SetLinger(0) // cut, not ended
 			}
 			return
 		}

@@ -327,7 +327,7 @@ func (j *job) steer(m Steer) {
 	default:
 	}
 	if m.Size != nil && j.ptmx != nil {
-		pty.Setsize(j.ptmx, winsize(*m.Size))
+		_ = pty.Setsize(j.ptmx, winsize(*m.Size)) // a terminal that just ended has no size
 	}
 	if m.Sig > 0 {
 		j.s.run.signal(j.run, syscall.Signal(m.Sig), false)

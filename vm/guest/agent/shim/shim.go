@@ -59,7 +59,9 @@ func Main(config string) error {
 		return fmt.Errorf("shim config: %w", err)
 	}
 	spawn.Deaf(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
-	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("the shim cannot be closed to its commands: %w", err)
+	}
 	first, err := frame.FromFD(3)
 	if err != nil {
 		return err
@@ -80,8 +82,11 @@ func Main(config string) error {
 	if err != nil {
 		return fmt.Errorf("shim socket: %w", err)
 	}
-	os.Chmod(cfg.Socket, 0o600)
 	defer os.Remove(cfg.Socket)
+	if err := os.Chmod(cfg.Socket, 0o600); err != nil {
+		l.Close()
+		return fmt.Errorf("shim socket: %w", err)
+	}
 	go func() {
 		for {
 			c, err := l.AcceptUnix()

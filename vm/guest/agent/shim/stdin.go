@@ -69,7 +69,7 @@ func (s *stdin) pump(w *os.File, tty bool, notify func()) {
 			dead := s.dead
 			s.mu.Unlock()
 			if tty && !dead {
-				w.Write([]byte{4})
+				_, _ = w.Write([]byte{4}) // a terminal that hung up has ended already
 			}
 			if !tty {
 				w.Close()

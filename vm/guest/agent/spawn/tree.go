@@ -4,6 +4,9 @@ package spawn
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,6 +31,15 @@ func (t *Tree) SignalAll(sig syscall.Signal) {
 	}
 }
 
+// KillCgroup kills everything in the cgroup at dir. One that is gone has nothing
+// left to kill.
+func KillCgroup(dir string) {
+	err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
+		log.Printf("cgroup: %v", err)
+	}
+}
+
 // KillAll sends SIGKILL until nothing is left or the time is up. It returns
 // whether the tree is empty.
 func (t *Tree) KillAll(empty <-chan struct{}, wait time.Duration) bool {
@@ -38,7 +50,7 @@ func (t *Tree) KillAll(empty <-chan struct{}, wait time.Duration) bool {
 		cg := t.cgroup
 		t.mu.Unlock()
 		if cg != "" {
-			os.WriteFile(filepath.Join(cg, "cgroup.kill"), []byte("1"), 0)
+			KillCgroup(cg)
 		}
 		t.SignalAll(syscall.SIGKILL)
 		select {
