@@ -135,7 +135,7 @@ func parseDiff(r *bufio.Reader, end string) (out []guest.FileChange, more bool, 
 		for {
 			c, err := r.ReadByte()
 			if err != nil {
-				if err == io.EOF && len(b) > 0 {
+				if errors.Is(err, io.EOF) && len(b) > 0 {
 					err = io.ErrUnexpectedEOF
 				}
 				return "", err
@@ -162,7 +162,7 @@ func parseDiff(r *bufio.Reader, end string) (out []guest.FileChange, more bool, 
 			}
 		}
 		f, err := field()
-		if err == io.EOF && end == "" {
+		if errors.Is(err, io.EOF) && end == "" {
 			return out, false, nil
 		}
 		if err != nil {
@@ -218,7 +218,7 @@ func parseDiff(r *bufio.Reader, end string) (out []guest.FileChange, more bool, 
 
 // noEOF makes the end of a stream that should go on an error that tells.
 func noEOF(err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

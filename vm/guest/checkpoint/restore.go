@@ -146,15 +146,15 @@ func (r *restorer) run(ctx context.Context, paths []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pr, pw := io.Pipe()
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		var ids strings.Builder
 		for _, rel := range write {
 			ids.WriteString(r.want[rel].id.String() + "\n")
 		}
 		err := r.c.git(ctx, strings.NewReader(ids.String()), pw, "cat-file", "--batch")
 		pw.CloseWithError(err)
-		done <- err
 	}()
 	in := bufio.NewReaderSize(pr, 256<<10)
 	var err error
@@ -204,15 +204,15 @@ func (r *restorer) drop(rel string) error {
 		err = unix.Unlinkat(dir, name, flags)
 		unix.Close(dir)
 		if isDir && err != nil {
-			break // not empty, most likely
+			break // not empty, most likely; an empty folder is in no checkpoint
 		}
-		if err != nil && err != unix.ENOENT {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("%q cannot be removed: %w", rel, err)
 		}
 		p = up
 	}
 	r.c.x.remove(rel, nil)
-	return nil
+	return nil //nolint:nilerr // a folder that stays is no failure, see above
 }
 
 // parent opens the folder rel lies in, making it; what stands in the way is renamed.
@@ -228,7 +228,7 @@ func (r *restorer) parent(rel string) (int, error) {
 			return -1, err
 		}
 		err = unix.Mkdirat(dir, part, 0o755)
-		if err == unix.EEXIST {
+		if errors.Is(err, unix.EEXIST) {
 			var st unix.Stat_t
 			if e := unix.Fstatat(dir, part, &st, unix.AT_SYMLINK_NOFOLLOW); e == nil && fileType(st.Mode) != unix.S_IFDIR {
 				if err = r.aside(dir, part); err == nil {
@@ -309,8 +309,9 @@ func (r *restorer) write(rel string, in *bufio.Reader) error {
 			perm = st.Mode & 0o777
 		}
 	}
-	unix.Unlinkat(dir, tmpName, 0)
-	defer unix.Unlinkat(dir, tmpName, 0)
+	// Most often there is none; one that cannot go stands in the way below.
+	_ = unix.Unlinkat(dir, tmpName, 0)
+	defer func() { _ = unix.Unlinkat(dir, tmpName, 0) }()
 	if w.mode == modeLink {
 		if size > unix.PathMax {
 			return errors.New("its link target is too long")

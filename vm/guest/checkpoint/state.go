@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -91,7 +92,9 @@ func loadState(dir string) (*index, error) {
 			return nil, errState
 		}
 		rel := make([]byte, size)
-		r.Read(rel)
+		if _, err := io.ReadFull(r, rel); err != nil {
+			return nil, errState
+		}
 		var e entry
 		if n, _ := r.Read(e.id[:]); n != len(objects.ID{}) {
 			return nil, errState

@@ -31,7 +31,7 @@ func (c *client) Browser(ctx context.Context, spec guest.BrowserSpec) (io.ReadWr
 		}})
 	}
 	var m *proto.BrowserOut
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		m, err = st.Recv()
 	}
 	if err == nil && !m.Started {
@@ -64,7 +64,7 @@ func (p *pipe) NoSandbox() bool { return p.noSandbox }
 func (p *pipe) Read(b []byte) (int, error) {
 	for len(p.buf) == 0 {
 		m, err := p.st.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return 0, io.EOF
 		}
 		if err != nil {
@@ -83,7 +83,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	n := 0
 	for len(b) > 0 {
 		k := min(len(b), proto.MaxChunk)
-		if err := p.st.Send(&proto.BrowserIn{Data: b[:k]}); err == io.EOF {
+		if err := p.st.Send(&proto.BrowserIn{Data: b[:k]}); errors.Is(err, io.EOF) {
 			return n, io.ErrClosedPipe
 		} else if err != nil {
 			return n, p.c.wrap(p.ctx, err, nil)

@@ -100,7 +100,7 @@ func (c *client) serve() {
 		<-c.ys.CloseChan()
 		c.shut(guest.ErrGone)
 	}()
-	c.srv.Serve(proto.Listener(c.ys))
+	_ = c.srv.Serve(proto.Listener(c.ys)) // it ends with the session, which is all there is to say
 	c.shut(guest.ErrGone)
 }
 
@@ -176,7 +176,7 @@ func (c *client) upgrade(ctx context.Context, a *Agent) error {
 		n, rerr := io.ReadFull(f, buf)
 		m.Data = buf[:n]
 		if err := st.Send(m); err != nil {
-			if err == io.EOF { // the answer says why
+			if errors.Is(err, io.EOF) { // the answer says why
 				_, err = st.CloseAndRecv()
 			}
 			return c.wrap(ctx, err, nil)
@@ -238,7 +238,8 @@ func (c *client) wrap(ctx context.Context, err error, notFound error) error {
 		gone = true
 	}
 	if gone {
-		return fmt.Errorf("%w (%s)", guest.ErrGone, proto.FromStatus(err, notFound))
+		// In words alone: what a dying connection answered is nobody's "not found" or "cancelled".
+		return fmt.Errorf("%w (%s)", guest.ErrGone, proto.FromStatus(err, notFound).Error())
 	}
 	return proto.FromStatus(err, notFound)
 }

@@ -59,7 +59,7 @@ func (x *execs) open(ctx context.Context, id string, first *proto.ExecIn, from [
 		err = st.Send(first)
 	}
 	var m *proto.ExecOut
-	if err == nil || err == io.EOF { // after EOF of Send the answer says why
+	if err == nil || errors.Is(err, io.EOF) { // after EOF of Send the answer says why
 		m, err = st.Recv()
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *process) Next() (guest.Output, error) {
 	}
 	m, err := p.st.Recv()
 	if err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = fmt.Errorf("%w: the stream ended without an exit", guest.ErrGone)
 		} else {
 			err = p.x.c.wrap(p.ctx, err, guest.ErrNoExec)
@@ -156,7 +156,7 @@ func (p *process) send(m *proto.ExecIn) error {
 	p.wr.Lock()
 	defer p.wr.Unlock()
 	err := p.st.Send(m)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrClosedPipe // the stream ended: Next says how
 	}
 	return p.x.c.wrap(p.ctx, err, guest.ErrNoExec)
@@ -207,7 +207,7 @@ func (x *execs) List(ctx context.Context) ([]guest.ExecState, error) {
 	budget := budget(64 << 20)
 	for {
 		m, err := st.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
 		if err != nil {

@@ -102,7 +102,7 @@ func (f *files) Write(ctx context.Context, path string, data []byte, opt guest.W
 	for {
 		n := min(len(data), proto.MaxChunk)
 		m.Data, data = data[:n], data[n:]
-		if err := st.Send(m); err == io.EOF {
+		if err := st.Send(m); errors.Is(err, io.EOF) {
 			break // the answer says why
 		} else if err != nil {
 			return guest.FileInfo{}, f.err(ctx, err)

@@ -70,7 +70,7 @@ func (g *git) Import(ctx context.Context, req guest.ImportRequest, pack io.Reade
 		return g.c.wrap(ctx, err, guest.ErrNotFound)
 	}
 	err = sendImport(st, req, pack)
-	if err != nil && err != io.EOF { // EOF: the answer says why
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the answer says why
 		return g.c.wrap(ctx, err, guest.ErrNotFound)
 	}
 	_, err = st.CloseAndRecv()
@@ -121,7 +121,7 @@ func sendImport(st grpc.ClientStreamingClient[proto.ImportChunk, proto.ImportRep
 				return err
 			}
 		}
-		if rerr == io.EOF || rerr == io.ErrUnexpectedEOF {
+		if errors.Is(rerr, io.EOF) || rerr == io.ErrUnexpectedEOF {
 			return nil
 		}
 		if rerr != nil {
@@ -197,7 +197,7 @@ func (g *git) Export(ctx context.Context, want, have []string, maxBytes int64) (
 	if err == nil {
 		err = st.CloseSend()
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		cancel()
 		return nil, g.c.wrap(ctx, err, guest.ErrNotFound)
 	}
@@ -221,7 +221,7 @@ func (r *packReader) Read(p []byte) (int, error) {
 			return 0, r.err
 		}
 		m, err := r.st.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			r.err = io.EOF
 			continue
 		}

@@ -29,7 +29,7 @@ func pages[T any, P interface {
 	left := budget(listBytes)
 	for {
 		m, err := st.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

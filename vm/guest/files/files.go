@@ -298,7 +298,7 @@ func (f *Files) Read(ctx context.Context, p string, offset, limit int64) (guest.
 	out := guest.FileData{Info: describe(at.show, st), Offset: offset}
 	data := make([]byte, max(0, min(limit, st.Size()-offset)))
 	n, err := file.ReadAt(data, offset)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return out, f.explain(at, err)
 	}
 	out.Data = data[:n]
@@ -336,7 +336,7 @@ func (f *Files) List(ctx context.Context, p string, limit int) ([]guest.FileInfo
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxNames)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, false, f.explain(at, err)
 	}
 	more := len(names) == maxNames

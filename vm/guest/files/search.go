@@ -66,7 +66,9 @@ func (f *Files) Glob(ctx context.Context, pattern string, all bool, limit int) (
 	}
 	defer tree.Close()
 	w := &globber{ctx: ctx, tree: tree, rels: rels, all: all, limit: limit, shown: shown}
-	err = w.dir("", false)
+	if err = w.dir("", false); err != nil && ctx.Err() == nil {
+		err = f.explain(place{show: pattern}, err)
+	}
 	return w.out, w.more, err
 }
 
@@ -91,8 +93,11 @@ func (w *globber) dir(rel string, ignored bool) error {
 		return nil
 	}
 	entries, err := w.tree.ReadDir(rel)
+	if err != nil && rel == "" {
+		return err
+	}
 	if err != nil {
-		return nil // gone or not readable
+		return nil //nolint:nilerr // what is gone or not readable in the meantime has no matches
 	}
 	for _, g := range w.rels {
 		if g == ".git" || strings.HasPrefix(g, ".git/") {
@@ -319,7 +324,7 @@ func (t text) raw() []byte {
 func (g *found) read(r *bufio.Reader) error {
 	for {
 		line, err := readLine(r)
-		if err == errLongLine {
+		if errors.Is(err, errLongLine) {
 			g.skipped = true // it matched, and is too long to hold
 			continue
 		}
@@ -350,7 +355,7 @@ func (g *found) read(r *bufio.Reader) error {
 				g.matches = append(g.matches, guest.Match{Path: p, Line: m.Data.Line, Text: cut(m.Data.Lines.raw())})
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -372,7 +377,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		if len(line) > maxJSONLine {
 			long, line = true, nil
 		}
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
 		if long && err == nil {

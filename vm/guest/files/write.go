@@ -26,7 +26,7 @@ func (f *Files) target(r *os.Root, at place) (place, error) {
 	for range 10 {
 		st, err := r.Lstat(at.rel)
 		if err != nil || st.Mode()&fs.ModeSymlink == 0 {
-			return at, nil
+			return at, nil //nolint:nilerr // the caller looks at it too and says what is wrong
 		}
 		to, err := r.Readlink(at.rel)
 		if err != nil {
@@ -115,7 +115,7 @@ func (f *Files) Write(ctx context.Context, p string, data []byte, opt guest.Writ
 	defer func() {
 		file.Close()
 		if !done {
-			r.Remove(tmp)
+			_ = r.Remove(tmp) // the failure that led here is the one to tell
 		}
 	}()
 	if _, err := file.Write(data); err != nil {
@@ -142,7 +142,7 @@ func (f *Files) Write(ctx context.Context, p string, data []byte, opt guest.Writ
 			}
 			return none, f.explain(at, err)
 		}
-		r.Remove(tmp)
+		_ = r.Remove(tmp) // the file is written; a second name of it is no reason to say otherwise
 	} else if err := r.Rename(tmp, at.rel); err != nil {
 		return none, f.explain(at, err)
 	}

@@ -63,9 +63,9 @@ func (b *Batch) Put(kind string, data []byte) (ID, error) {
 	defer deflaters.Put(z)
 	z.Reset(&out)
 	if b.p == nil {
-		z.Write(header(kind, int64(len(data))))
+		_, _ = z.Write(header(kind, int64(len(data)))) // here and below: Close repeats the first error
 	}
-	z.Write(data)
+	_, _ = z.Write(data)
 	if err := z.Close(); err != nil {
 		return id, err
 	}
@@ -97,7 +97,9 @@ func (b *Batch) Blob(r io.Reader, size int64) (ID, error) {
 	defer deflaters.Put(z)
 	z.Reset(f)
 	both := io.MultiWriter(h, z)
-	both.Write(header("blob", size))
+	if _, err := both.Write(header("blob", size)); err != nil {
+		return ID{}, err
+	}
 	if n, err := io.CopyN(both, r, size); err != nil {
 		if n < size {
 			err = short(err)
