@@ -62,7 +62,7 @@ func (mc *machine) Info(context.Context) (vm.Info, error) {
 	if err != nil {
 		// Not knowing is not "off".
 		info.State, info.Problem = vm.StateTrouble, err.Error()+"; stop the machine to repair it"
-		return info, nil
+		return info, nil //nolint:nilerr // the answer holds it
 	}
 	if r == nil {
 		if left := strays(mc.dir); len(left) > 0 {

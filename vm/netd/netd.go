@@ -235,7 +235,6 @@ func watch(ctx context.Context, c *Config, lk *link) error {
 	tick := time.NewTicker(c.Check)
 	defer tick.Stop()
 	start := time.Now()
-	var gone time.Time
 	report := newReporter(c.Log, &lk.counts)
 	defer report.final()
 	for {
@@ -243,10 +242,7 @@ func watch(ctx context.Context, c *Config, lk *link) error {
 		case <-ctx.Done():
 			return nil
 		case <-lk.ended:
-			if gone.IsZero() {
-				gone = time.Now()
-				c.Log.Info("the machine closed its network connection")
-			}
+			c.Log.Info("the machine closed its network connection")
 			select {
 			case <-ctx.Done():
 			case <-time.After(c.Linger):

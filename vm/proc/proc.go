@@ -215,11 +215,11 @@ func (p *Process) reap(ctx context.Context, detached bool, timeout time.Duration
 	case err = <-waited:
 	case <-deadline:
 		_ = p.Kill()
-		<-waited
+		<-waited //nolint:errcheck // of what was killed the end says nothing
 		err = fmt.Errorf("%w after %s", ErrTimeout, timeout)
 	case <-cancelled:
 		_ = p.Kill()
-		<-waited
+		<-waited //nolint:errcheck // of what was killed the end says nothing
 		err = context.Cause(ctx)
 	}
 	p.r.mu.Lock()
