@@ -58,6 +58,15 @@ type Config struct {
 	DialTimeout time.Duration
 	// CheckPublic decides whether an address may be dialled. nil = CheckPublic.
 	CheckPublic func(netip.Addr) error
+	// Questions is how many may be open about one project's targets. A program can
+	// make up names without end, and a person asked a thousand times answers
+	// without reading; what is past it is refused. 0 = 32.
+	Questions int
+	// Pace is how many targets are dialled for one project in a second, once
+	// PaceBurst of them were dialled faster; those past it wait their turn. A
+	// program with one allowed host could otherwise use this computer to flood that
+	// host, and fill its disk with records. 0 = 20, and a burst of 400.
+	Pace, PaceBurst float64
 }
 
 // Gate serves the connections of all machines.
@@ -66,7 +75,8 @@ type Gate struct {
 	open atomic.Bool
 	mu   sync.Mutex
 	wait map[waitKey]*waiting
-	lim  limiter
+	lim  limiters
+	pace pacer
 	pass passes
 	next atomic.Int64
 }
@@ -102,7 +112,16 @@ func New(cfg Config) *Gate {
 	if cfg.CheckPublic == nil {
 		cfg.CheckPublic = CheckPublic
 	}
-	return &Gate{cfg: cfg, wait: map[waitKey]*waiting{}, lim: limiter{seen: map[string]time.Time{}}}
+	if cfg.Questions == 0 {
+		cfg.Questions = 32
+	}
+	if cfg.Pace == 0 {
+		cfg.Pace = 20
+	}
+	if cfg.PaceBurst == 0 {
+		cfg.PaceBurst = 400
+	}
+	return &Gate{cfg: cfg, wait: map[waitKey]*waiting{}, pace: pacer{rate: cfg.Pace, burst: cfg.PaceBurst}}
 }
 
 // Open lets connections in. Before, and after Shut, everything is refused.
@@ -115,6 +134,7 @@ func (g *Gate) Shut() { g.open.Store(false) }
 type refusal struct {
 	status int
 	reason string
+	group  string // refusals of one group are one kind, whatever their target
 	asked  domain.ApprovalID
 	rule   string
 }
@@ -151,6 +171,16 @@ func (g *Gate) ask(ctx context.Context, s Scope, t Target, method string) (strin
 	g.mu.Lock()
 	w := g.wait[key]
 	if w == nil {
+		open := 0
+		for k := range g.wait {
+			if k.project == s.Project {
+				open++
+			}
+		}
+		if open >= g.cfg.Questions {
+			g.mu.Unlock()
+			return "", &refusal{status: 403, group: "questions", reason: fmt.Sprintf("refused: %d questions about hosts wait in Glasshouse already. Try again once they are answered", open)}
+		}
 		qctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		w = &waiting{done: make(chan struct{}), cancel: cancel}
 		g.wait[key] = w
@@ -205,7 +235,10 @@ func (g *Gate) Close() {
 // dial resolves the target on the host and connects to the first address that
 // answers; every address is checked again on the socket itself just before the
 // connect, so that nothing between the check and the dial can change it.
-func (g *Gate) dial(ctx context.Context, t Target) (net.Conn, error) {
+func (g *Gate) dial(ctx context.Context, s Scope, t Target) (net.Conn, error) {
+	if err := g.pace.wait(ctx, s.Project); err != nil {
+		return nil, &refusal{status: 503, reason: "the connection was given up while it waited for its turn"}
+	}
 	addrs := []netip.Addr{t.IP}
 	if !t.IP.IsValid() {
 		rctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -252,7 +285,11 @@ func (g *Gate) blocked(ctx context.Context, s Scope, t Target, method string, er
 	if !errors.As(err, &r) {
 		r = &refusal{reason: err.Error()}
 	}
-	extra, ok := g.lim.take(string(s.Project)+"|"+string(s.Session)+"|"+t.String()+"|"+r.reason, time.Now())
+	kind := t.String() + "|" + r.reason
+	if r.group != "" {
+		kind = r.group
+	}
+	extra, ok := g.lim.take(s.Project, string(s.Session)+"|"+kind, time.Now())
 	if !ok {
 		return
 	}
@@ -303,30 +340,4 @@ func (p *passage) end(ctx context.Context, err error) {
 		Stream: streamOf(p.s), Origin: domain.OriginHost, Actor: "host", ProjectID: p.s.Project, SessionID: p.s.Session, StepID: p.s.Step,
 		Payload: &event.EgressClosed{Conn: p.id, BytesOut: p.out.Load(), BytesIn: p.in.Load(), DurationMS: time.Since(p.start).Milliseconds(), Error: msg},
 	})
-}
-
-// limiter lets one refusal of a kind through each five seconds and 300 a minute in all.
-type limiter struct {
-	mu      sync.Mutex
-	seen    map[string]time.Time
-	window  time.Time
-	count   int
-	dropped int
-}
-
-func (l *limiter) take(key string, now time.Time) (dropped int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.window) > time.Minute {
-		l.window, l.count = now, 0
-		clear(l.seen)
-	}
-	if last, seen := l.seen[key]; l.count >= 300 || seen && now.Sub(last) < 5*time.Second {
-		l.dropped++
-		return 0, false
-	}
-	l.seen[key] = now
-	l.count++
-	dropped, l.dropped = l.dropped, 0
-	return dropped, true
 }

@@ -170,7 +170,7 @@ func checkHead(head []byte) (hosts []string, err error) {
 // tunnel carries a CONNECT. On port 443 it must begin with a TLS hello for the
 // very host that was approved.
 func (g *Gate) tunnel(ctx context.Context, s Scope, t Target, rule string, br *bufio.Reader, conn io.ReadWriteCloser) error {
-	up, err := g.dial(ctx, t)
+	up, err := g.dial(ctx, s, t)
 	if err != nil {
 		g.refuse(ctx, s, t, "CONNECT", conn, err)
 		return err
@@ -187,7 +187,10 @@ func (g *Gate) tunnel(ctx context.Context, s Scope, t Target, rule string, br *b
 	}
 	var first []byte
 	if t.Port == 443 {
+		// A guest that never says hello holds no connection to a server.
+		patient := patience(conn, helloWait)
 		name, seen, err := readHello(br)
+		patient()
 		first = seen
 		if err == nil && name != t.Host && !(t.IP.IsValid() && name == "") {
 			err = fmt.Errorf("the TLS hello names %q, the approved host is %s", cut(name), t.Host)
@@ -201,6 +204,20 @@ func (g *Gate) tunnel(ctx context.Context, s Scope, t Target, rule string, br *b
 	err = splice(ctx, p, io.MultiReader(bytes.NewReader(first), br), conn, up)
 	p.end(ctx, err)
 	return err
+}
+
+// helloWait is how long a guest may take for its TLS hello.
+const helloWait = 2 * time.Minute
+
+// patience sets a deadline for reading where conn knows such; the function it
+// returns lifts it.
+func patience(conn io.ReadWriteCloser, d time.Duration) func() {
+	c, ok := conn.(interface{ SetReadDeadline(time.Time) error })
+	if !ok {
+		return func() {}
+	}
+	_ = c.SetReadDeadline(time.Now().Add(d))
+	return func() { _ = c.SetReadDeadline(time.Time{}) }
 }
 
 // readHello reads a TLS ClientHello and returns its server name and the bytes read.
@@ -284,7 +301,7 @@ var hop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authen
 // forward carries one plain HTTP request on a connection of its own. Redirects
 // are the guest's to follow: it asks again.
 func (g *Gate) forward(ctx context.Context, s Scope, t Target, rule string, req *http.Request, br *bufio.Reader, conn io.ReadWriteCloser) (bool, error) {
-	up, err := g.dial(ctx, t)
+	up, err := g.dial(ctx, s, t)
 	if err != nil {
 		g.refuse(ctx, s, t, req.Method, conn, err)
 		return false, err
@@ -325,10 +342,7 @@ func (g *Gate) forward(ctx context.Context, s Scope, t Target, rule string, req 
 	// The request is sent while the answer is read: a server may answer early.
 	sent := make(chan error, 1)
 	go func() { sent <- req.Write(count{up, &p.out}) }()
-	resp, err := http.ReadResponse(bufio.NewReaderSize(up, maxHead), req)
-	if err == nil && resp.StatusCode < 200 {
-		err = errors.New("the server sent an unexpected interim answer")
-	}
+	resp, err := readAnswer(up, req)
 	if err != nil {
 		up.Close()
 		answer(conn, 502, "the server's answer could not be read: "+cut(err.Error()))
@@ -358,6 +372,26 @@ func (g *Gate) forward(ctx context.Context, s Scope, t Target, rule string, req 
 	}
 	p.end(ctx, err)
 	return keep && err == nil, err
+}
+
+// readAnswer reads the head of the server's answer. Interim answers are passed
+// over: the guest's client needs none of them to go on.
+func readAnswer(up io.Reader, req *http.Request) (*http.Response, error) {
+	head := newHeadLimit(up)
+	br := bufio.NewReaderSize(head, maxHead)
+	for {
+		resp, err := http.ReadResponse(br, req)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case resp.StatusCode == http.StatusSwitchingProtocols:
+			return nil, errors.New("the server changed the protocol without being asked to")
+		case resp.StatusCode >= 200:
+			head.lift()
+			return resp, nil
+		}
+	}
 }
 
 func hostLine(t Target) string {

@@ -1,0 +1,203 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"glasshouse/backend/domain"
+)
+
+// A program that makes up host names must not drown the person in questions, nor
+// may one machine take the questions of another.
+func TestQuestionsAreBounded(t *testing.T) {
+	r := newRig(t, nil)
+	addr := r.proxy(t)
+	const tries = 200
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	refused := 0
+	ctx, cancel := context.WithCancel(t.Context())
+	for i := range tries {
+		wg.Go(func() {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			defer stop()
+			fmt.Fprintf(c, "CONNECT h%d.example:443 HTTP/1.1\r\n\r\n", i)
+			b, _ := io.ReadAll(c)
+			if strings.Contains(string(b), "questions about hosts wait") {
+				mu.Lock()
+				refused++
+				n := refused
+				mu.Unlock()
+				if n == tries-32 {
+					cancel() // the others wait for their answer
+				}
+			}
+		})
+	}
+	hang := time.AfterFunc(time.Minute, cancel)
+	defer hang.Stop()
+	wg.Wait()
+	cancel()
+	r.mu.Lock()
+	asks := r.asks
+	r.mu.Unlock()
+	if asks != 32 || refused != tries-32 {
+		t.Fatalf("%d questions, %d refusals of %d", asks, refused, tries)
+	}
+	blocked := 0
+	for _, typ := range r.types() {
+		if typ == "egress.blocked" {
+			blocked++
+		}
+	}
+	if blocked < 1 || blocked > 1+32 { // the waiting ones may add their own when they are given up
+		t.Errorf("%d records of refusals", blocked)
+	}
+	// Another project still asks.
+	before := asks
+	mine, theirs := net.Pipe()
+	go r.gate.Serve(t.Context(), Scope{Project: "other"}, theirs)
+	fmt.Fprintf(mine, "CONNECT x.example:443 HTTP/1.1\r\n\r\n")
+	for end := time.Now().Add(time.Minute); ; {
+		r.mu.Lock()
+		asks = r.asks
+		r.mu.Unlock()
+		if asks == before+1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("another project's question was not put")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	mine.Close()
+}
+
+func TestRefusalsOfProjectsAreApart(t *testing.T) {
+	var l limiters
+	now := time.Now()
+	for i := range 1000 {
+		l.take("noisy", fmt.Sprint(i), now)
+	}
+	if _, ok := l.take("quiet", "x", now); !ok {
+		t.Error("one machine's noise hid another's refusal")
+	}
+	if dropped, ok := l.take("quiet", "y", now.Add(2*time.Minute)); !ok || dropped != 0 {
+		t.Errorf("the quiet one is told of %d dropped records", dropped)
+	}
+}
+
+// A server that sends a head without end is given up, not read into memory.
+func TestEndlessHeads(t *testing.T) {
+	for name, piece := range map[string]string{
+		"headers": "X-%d: " + strings.Repeat("a", 1000) + "\r\n",
+		"interim": "HTTP/1.1 103 Early Hints\r\nLink: %d\r\n\r\n",
+		"line":    "%d" + strings.Repeat("a", 1000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			sent := make(chan int, 1)
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				if name == "headers" {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+				}
+				n := 0
+				for i := 0; n < 64<<20; i++ {
+					k, err := fmt.Fprintf(c, piece, i)
+					if err != nil {
+						break
+					}
+					n += k
+				}
+				sent <- n
+			}()
+			r := newRig(t, map[string]string{"big.example": "127.0.0.1"})
+			r.allow("big.example")
+			port := l.Addr().(*net.TCPAddr).Port
+			got := raw(t, r.proxy(t), fmt.Sprintf("GET http://big.example:%d/ HTTP/1.1\r\nHost: big.example:%d\r\n\r\n", port, port))
+			if !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+				t.Errorf("%.200q", got)
+			}
+			select {
+			case n := <-sent:
+				if n > 32<<20 { // what sockets hold in between
+					t.Errorf("%d bytes were taken", n)
+				}
+			case <-time.After(time.Minute):
+				t.Error("the server is still read")
+			}
+		})
+	}
+}
+
+// Hints and the like come before the answer and are no fault.
+func TestInterimAnswersArePassedOver(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	}()
+	r := newRig(t, map[string]string{"hint.example": "127.0.0.1"})
+	r.allow("hint.example")
+	port := l.Addr().(*net.TCPAddr).Port
+	got := raw(t, r.proxy(t), fmt.Sprintf("GET http://hint.example:%d/ HTTP/1.0\r\nHost: hint.example:%d\r\n\r\n", port, port))
+	if !strings.HasPrefix(got, "HTTP/1.1 200 ") && !strings.HasPrefix(got, "HTTP/1.0 200 ") || !strings.HasSuffix(got, "ok") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPace(t *testing.T) {
+	p := pacer{rate: 1000, burst: 10}
+	start := time.Now()
+	for range 60 {
+		if err := p.wait(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(start); took < 45*time.Millisecond {
+		t.Errorf("60 went through in %s; 50 of them had to wait a millisecond each", took)
+	}
+	p = pacer{rate: 0.001, burst: 1}
+	if err := p.wait(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.wait(ctx, "a") }()
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a turn came that was not due")
+	}
+	if err := p.wait(t.Context(), domain.ProjectID("b")); err != nil {
+		t.Errorf("another project waits too: %v", err)
+	}
+}
