@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,11 +23,18 @@ type egressServer struct {
 	proto.UnimplementedEgressServer
 	c *client
 	h guest.EgressHandler
+	// open counts relays over all of the guest's connections: the limit of streams
+	// holds for each of these alone, and a hostile guest opens several.
+	open atomic.Int64
 }
 
 func (e *egressServer) Relay(st grpc.BidiStreamingServer[proto.EgressFrame, proto.EgressFrame]) error {
 	if e.h == nil {
 		return status.Error(codes.Unavailable, "the door is shut")
+	}
+	defer e.open.Add(-1)
+	if e.open.Add(1) > proto.MaxRelays {
+		return status.Error(codes.ResourceExhausted, "too many connections at once")
 	}
 	first, err := st.Recv()
 	if err != nil {

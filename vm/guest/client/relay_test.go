@@ -75,6 +75,52 @@ func TestRelayFlood(t *testing.T) {
 	cancel()
 }
 
+// Several connections to the host give a guest no more relays than one.
+func TestRelaysOverConnections(t *testing.T) {
+	var open, most atomic.Int64
+	_, ys, err := serve(t, &evil{}, nil, handler(func(ctx context.Context, _ guest.EgressClaim, _ io.ReadWriteCloser) {
+		n := open.Add(1)
+		defer open.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		<-ctx.Done()
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const conns = 4
+	var refused atomic.Int64
+	for range conns {
+		cc, err := proto.Dial(ys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cc.Close()
+		for range proto.MaxRelays {
+			go func() {
+				st, err := proto.NewEgressClient(cc).Relay(ctx)
+				if err != nil {
+					return
+				}
+				_ = st.Send(&proto.EgressFrame{Claim: &proto.EgressClaim{}})
+				if _, err := st.Recv(); err != nil && ctx.Err() == nil {
+					refused.Add(1)
+				}
+			}()
+		}
+	}
+	for end := time.Now().Add(hang); refused.Load() < (conns-1)*proto.MaxRelays; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d relays are open, %d were refused", open.Load(), refused.Load())
+		}
+	}
+	if n := most.Load(); n > proto.MaxRelays {
+		t.Errorf("%d relays at once", n)
+	}
+}
+
 func TestRelayClaims(t *testing.T) {
 	claims := make(chan guest.EgressClaim, 8)
 	_, ys, err := serve(t, &evil{}, nil, handler(func(ctx context.Context, c guest.EgressClaim, conn io.ReadWriteCloser) {
