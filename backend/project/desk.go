@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"glasshouse/backend/domain"
@@ -24,13 +25,17 @@ type desk struct {
 
 // sheet is one review.
 type sheet struct {
-	mu        sync.Mutex // held while it is decided or pushed
-	id        domain.ReviewID
-	project   domain.ProjectID
-	opened    event.ReviewOpened
-	at        int64
+	// mu is held while it is decided or pushed, which may take as long as a remote
+	// does. What views read is changed under both locks, so that they wait for no push.
+	mu      sync.Mutex
+	id      domain.ReviewID
+	project domain.ProjectID
+	opened  event.ReviewOpened
+	at      int64
+	replay  []event.ReviewDecided // decisions of an earlier core, until the diff is built
+
+	seen      sync.Mutex
 	decisions review.Decisions
-	replay    []event.ReviewDecided // decisions of an earlier core, until the diff is built
 	pushes    []PushView
 	diff      *review.Review
 }
@@ -224,6 +229,8 @@ func (s *Service) ready(ctx context.Context, sh *sheet, m *git.Mirror) error {
 	if err != nil {
 		return err
 	}
+	sh.seen.Lock()
+	defer sh.seen.Unlock()
 	sh.diff = diff
 	for _, d := range sh.replay {
 		if err := apply(sh, d.File, d.Unit, review.Decision(d.Decision)); err != nil {
@@ -247,10 +254,15 @@ func (s *Service) Review(ctx context.Context, id domain.ReviewID) (ReviewView, e
 	if err != nil {
 		return ReviewView{}, err
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if err := s.ready(ctx, sh, m); err != nil {
-		return ReviewView{}, err
+	sh.seen.Lock()
+	built := sh.diff != nil
+	sh.seen.Unlock()
+	if !built {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		if err := s.ready(ctx, sh, m); err != nil {
+			return ReviewView{}, err
+		}
 	}
 	return sh.view(true), nil
 }
@@ -270,8 +282,10 @@ func (s *Service) Reviews(id domain.ProjectID) []ReviewView {
 }
 
 func (sh *sheet) view(files bool) ReviewView {
+	sh.seen.Lock()
+	defer sh.seen.Unlock()
 	v := ReviewView{ID: sh.id, ProjectID: sh.project, At: sh.at, Base: sh.opened.Base, Candidate: sh.opened.Candidate,
-		Remote: sh.opened.Remote, Ref: sh.opened.Ref, Expected: sh.opened.Expected, Pushes: sh.pushes}
+		Remote: sh.opened.Remote, Ref: sh.opened.Ref, Expected: sh.opened.Expected, Pushes: slices.Clone(sh.pushes)}
 	if sh.diff == nil {
 		v.Undecided = sh.opened.Units
 		return v
@@ -292,6 +306,9 @@ func (sh *sheet) view(files bool) ReviewView {
 // Decide records a decision about a unit, about a file (unit "") or about
 // everything (file "").
 func (s *Service) Decide(ctx context.Context, id domain.ReviewID, file, unit string, d review.Decision, actor domain.Actor) (ReviewView, error) {
+	if err := byPerson(actor, "decide about changes"); err != nil {
+		return ReviewView{}, err
+	}
 	sh, m, err := s.sheet(id)
 	if err != nil {
 		return ReviewView{}, err
@@ -301,9 +318,14 @@ func (s *Service) Decide(ctx context.Context, id domain.ReviewID, file, unit str
 	if err := s.ready(ctx, sh, m); err != nil {
 		return ReviewView{}, err
 	}
+	sh.seen.Lock()
 	before := sh.decisions.Clone()
-	if err := apply(sh, file, unit, d); err != nil {
+	err = apply(sh, file, unit, d)
+	if err != nil {
 		sh.decisions = before
+	}
+	sh.seen.Unlock()
+	if err != nil {
 		return ReviewView{}, &domain.Error{Code: domain.CodeInvalid, What: err.Error(), Hint: "take the ids from the review", Err: nil}
 	}
 	path := ""
@@ -311,8 +333,19 @@ func (s *Service) Decide(ctx context.Context, id domain.ReviewID, file, unit str
 		path = f.Display
 	}
 	if err := s.append(ctx, sh.project, actor, &event.ReviewDecided{Review: id, File: file, Path: path, Unit: unit, Decision: string(d)}); err != nil {
+		sh.seen.Lock()
 		sh.decisions = before
+		sh.seen.Unlock()
 		return ReviewView{}, err
 	}
 	return sh.view(true), nil
+}
+
+// byPerson refuses what only a person does. The word of who acts is the caller's,
+// so this keeps honest agents to their side; machines cannot call here at all.
+func byPerson(actor domain.Actor, what string) error {
+	if actor == "agent" || strings.HasPrefix(string(actor), "agent:") {
+		return domain.E(domain.CodeDenied, fmt.Sprintf("%q may not %s", actor, what), "a person does that, in the window or with 'glasshouse review' and 'glasshouse push'", nil)
+	}
+	return nil
 }

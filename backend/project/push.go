@@ -63,6 +63,9 @@ func (s *Service) plan(ctx context.Context, sh *sheet, m *git.Mirror, r PushRequ
 // Push sends exactly what the decisions make of the candidate. It is recorded
 // before anything is sent, and its end with the remote's answer.
 func (s *Service) Push(ctx context.Context, id domain.ReviewID, r PushRequest) (PushView, error) {
+	if err := byPerson(r.Actor, "push"); err != nil {
+		return PushView{}, err
+	}
 	sh, m, err := s.sheet(id)
 	if err != nil {
 		return PushView{}, err
@@ -93,7 +96,9 @@ func (s *Service) Push(ctx context.Context, id domain.ReviewID, r PushRequest) (
 		err = aerr
 	}
 	v.end(end)
+	sh.seen.Lock()
 	sh.pushes = append(sh.pushes, v)
+	sh.seen.Unlock()
 	return v, err
 }
 
