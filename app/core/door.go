@@ -48,6 +48,13 @@ func claimText(c guest.EgressClaim) string {
 }
 
 func (c *Core) matchEgress(s egress.Scope, t egress.Target) (egress.Rule, bool) {
+	// Asked again for each request: a connection can outlive its session, whose
+	// rules are over then.
+	if s.Session != "" {
+		if ok, _ := c.sessions.Known(s.Project, s.Session, ""); !ok {
+			s.Session = ""
+		}
+	}
 	g, ok := c.ledger.Match(approval.Query{Project: s.Project, Session: s.Session, Host: t.Host, Port: t.Port})
 	if !ok {
 		return egress.Rule{}, false

@@ -134,3 +134,41 @@ func TestQuitWithAGuestThatNeverSeals(t *testing.T) {
 		t.Fatalf("the end was not recorded: %v %v", last, err)
 	}
 }
+
+// A guest may claim any session. The rules of one that has ended open nothing.
+func TestRulesOfAnEndedSession(t *testing.T) {
+	log, err := eventlog.Open(t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	p := domain.Project{ID: "p_1", Name: "one", Kind: "local", Machine: "m1"}
+	c := &Core{events: log, ledger: approval.New(log, nil)}
+	c.sessions = session.New(session.Config{Log: log, Ledger: c.ledger, Machines: worldMachines{vmtest.NewWorld()},
+		Project: func(domain.ProjectID) (domain.Project, error) { return p, nil }})
+	t.Cleanup(c.sessions.Leave)
+	s, err := c.sessions.Create(t.Context(), session.CreateRequest{Project: p.ID, Actor: "person"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ledger.AddGrant(t.Context(), p.ID, s.ID, event.RuleAdded{Kind: "egress", Scope: "session", Decision: domain.Allow, Host: "a.example", Port: 443, Text: "allow a.example"}, "person"); err != nil {
+		t.Fatal(err)
+	}
+	to, err := egress.ParseTarget("a.example:443", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := egress.Scope{Project: p.ID, Session: s.ID}
+	if _, ok := c.matchEgress(claim, to); !ok {
+		t.Fatal("the rule does not count while its session lives")
+	}
+	if err := c.sessions.End(t.Context(), s.ID, "person"); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok := c.matchEgress(claim, to); ok {
+		t.Fatalf("a rule of a session that has ended still opens the host: %+v", r)
+	}
+	if ok, _ := c.sessions.Known(p.ID, s.ID, ""); ok {
+		t.Error("a session that has ended takes a claim")
+	}
+}

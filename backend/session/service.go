@@ -192,8 +192,9 @@ func (s *Service) List(ctx context.Context, project domain.ProjectID) []domain.S
 	return out
 }
 
-// Known reports whether a session and (if given) a step of it exist in a
-// project: what a guest claims is checked with it.
+// Known reports whether a session that has not ended and (if given) a step of it
+// exist in a project: what a guest claims is checked with it, and a rule for a
+// session counts no longer than the session.
 func (s *Service) Known(project domain.ProjectID, id domain.SessionID, step domain.StepID) (session, stepOK bool) {
 	s.mu.Lock()
 	a := s.all[id]
@@ -201,8 +202,8 @@ func (s *Service) Known(project domain.ProjectID, id domain.SessionID, step doma
 	if a == nil || a.who.ProjectID != project {
 		return false, false
 	}
-	_ = a.do(s.ctx, func() { stepOK = a.knows(step) })
-	return true, stepOK
+	_ = a.do(s.ctx, func() { session, stepOK = a.d.State != domain.SessionEnded, a.knows(step) })
+	return session, session && stepOK
 }
 
 // Call validates, records and decides a tool call and returns its step at once;
