@@ -75,8 +75,11 @@ func (e *Exec) leave() {
 func (e *Exec) update(st shim.State) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.started, e.kept, e.put = true, st.Kept, st.StdinPut
-	e.sent = max(e.sent, st.StdinGot)
+	sent := max(e.sent, st.StdinGot)
+	if e.started && e.kept == st.Kept && e.put == st.StdinPut && e.sent == sent {
+		return // nothing that anybody waits for
+	}
+	e.started, e.kept, e.put, e.sent = true, st.Kept, st.StdinPut, sent
 	e.poke()
 }
 

@@ -107,6 +107,28 @@ func (c *Conn) SendRaw(typ byte, payload []byte, files ...*os.File) error {
 	return err
 }
 
+// Frame is one message.
+type Frame struct {
+	Type    byte
+	Payload []byte
+}
+
+// SendFrames sends several frames in one write, without files.
+func (c *Conn) SendFrames(frames ...Frame) error {
+	var b []byte
+	for _, f := range frames {
+		if len(f.Payload) > Max {
+			return fmt.Errorf("frame of %d bytes is too large", len(f.Payload))
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(len(f.Payload)))
+		b = append(append(b, f.Type), f.Payload...)
+	}
+	c.wr.Lock()
+	defer c.wr.Unlock()
+	_, err := c.c.Write(b)
+	return err
+}
+
 // Recv returns the next frame; the caller owns the files.
 func (c *Conn) Recv() (typ byte, payload []byte, files []*os.File, err error) {
 	defer func() {

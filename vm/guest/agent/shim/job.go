@@ -3,10 +3,8 @@
 package shim
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log"
 	"os"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/agent/journal"
@@ -78,7 +77,7 @@ func limitCgroup(r spawn.Request) error {
 	return put("memory.max", r.MemoryMiB<<20)
 }
 
-// launch opens the spool, makes the pipes and starts the command.
+// launch makes the pipes and starts the command.
 func (j *job) launch() (err error) {
 	var childs []*os.File
 	defer func() {
@@ -87,12 +86,9 @@ func (j *job) launch() (err error) {
 		}
 	}()
 	limit := j.OutputLimit
-	if j.out[0], err = newStream(filepath.Join(j.Dir, journal.Streams[0]), limit); err != nil {
-		return fmt.Errorf("the output cannot be kept: %w", err)
-	}
+	j.out[0] = newStream(filepath.Join(j.Dir, journal.Streams[0]), limit)
 	if j.Cmd.TTY != nil {
 		if j.run, j.ptmx, err = j.s.run.start(j.Cmd, nil); err != nil {
-			j.out[0].file.Close()
 			return err
 		}
 		j.in = newStdin()
@@ -100,16 +96,7 @@ func (j *job) launch() (err error) {
 		go j.out[0].pump(j.ptmx, j.s.notify)
 		return nil
 	}
-	if j.out[1], err = newStream(filepath.Join(j.Dir, journal.Streams[1]), limit); err != nil {
-		j.out[0].file.Close()
-		return fmt.Errorf("the output cannot be kept: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			j.out[0].file.Close()
-			j.out[1].file.Close()
-		}
-	}()
+	j.out[1] = newStream(filepath.Join(j.Dir, journal.Streams[1]), limit)
 	var reads [2]*os.File
 	fail := func() {
 		for _, r := range reads {
@@ -237,13 +224,8 @@ func (j *job) counters(x *guest.Exit) {
 		return
 	}
 	each := func(file string, f func(key string, n int64)) {
-		fd, err := os.Open(filepath.Join(j.Cmd.Cgroup, file))
-		if err != nil {
-			return
-		}
-		defer fd.Close()
-		for sc := bufio.NewScanner(fd); sc.Scan(); {
-			if k, v, ok := strings.Cut(sc.Text(), " "); ok {
+		for line := range strings.Lines(readCgroup(filepath.Join(j.Cmd.Cgroup, file))) {
+			if k, v, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " "); ok {
 				if n, err := strconv.ParseInt(v, 10, 64); err == nil {
 					f(k, n)
 				}
@@ -259,6 +241,23 @@ func (j *job) counters(x *guest.Exit) {
 			x.SysCPU = time.Duration(n) * time.Microsecond
 		}
 	})
+}
+
+// readCgroup reads a small file of a cgroup; empty when it cannot be read. It
+// goes past package os, which would first make the file known to the poller: the
+// caller's exit waits for this.
+func readCgroup(name string) string {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var b [4096]byte
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return ""
+	}
+	return string(b[:n])
 }
 
 // finish seals the streams and writes the record.

@@ -176,14 +176,12 @@ func (s *shim) tell(c *frame.Conn) {
 			record = j.record
 		}
 		s.mu.Unlock()
-		if c.Send(FrState, st) != nil {
-			return
+		exit := []byte(nil)
+		if !told {
+			exit, told = record, record != nil
 		}
-		if record != nil && !told {
-			told = true
-			if c.SendRaw(FrExit, record) != nil {
-				return
-			}
+		if send(c, st, exit) != nil {
+			return
 		}
 		if told && s.forget(j) {
 			continue
@@ -194,6 +192,20 @@ func (s *shim) tell(c *frame.Conn) {
 			return
 		}
 	}
+}
+
+// send sends the state and, in the same write, the exit record if there is one:
+// the worker is woken once.
+func send(c *frame.Conn, st State, exit []byte) error {
+	b, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	frames := []frame.Frame{{Type: FrState, Payload: b}}
+	if exit != nil {
+		frames = append(frames, frame.Frame{Type: FrExit, Payload: exit})
+	}
+	return c.SendFrames(frames...)
 }
 
 // forget makes the shim idle once nothing of j is left and its end was told.

@@ -13,10 +13,12 @@ import (
 
 // stream spools one output stream: up to limit bytes go to a file, what
 // follows runs through a ring of the last bytes. The command never waits for
-// anyone but this.
+// anyone but this. The file is made with the first byte: most commands leave
+// one stream empty, and a file costs more than such a command's start.
 type stream struct {
 	limit int64
-	file  *os.File
+	path  string
+	file  *os.File // nil before the first byte
 	kept  atomic.Int64
 	last  atomic.Int64 // when output came last, Unix nanoseconds
 	done  chan struct{}
@@ -28,12 +30,8 @@ type stream struct {
 	sealed bool
 }
 
-func newStream(path string, limit int64) (*stream, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return &stream{limit: limit, file: f, done: make(chan struct{})}, nil
+func newStream(path string, limit int64) *stream {
+	return &stream{limit: limit, path: path, done: make(chan struct{})}
 }
 
 // pump reads r to its end. It owns r.
@@ -59,12 +57,12 @@ func (s *stream) pump(r *os.File, notify func()) {
 func (s *stream) add(p []byte) (grew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sealed {
+	if s.sealed || len(p) == 0 {
 		return false
 	}
 	s.total += int64(len(p))
 	if room := s.limit - s.kept.Load(); room > 0 {
-		n, err := s.file.Write(p[:min(int64(len(p)), room)])
+		n, err := s.keep(p[:min(int64(len(p)), room)])
 		s.kept.Add(int64(n))
 		if err != nil {
 			s.limit = s.kept.Load() // the disk is full: from here on only the tail is kept
@@ -88,13 +86,25 @@ func (s *stream) add(p []byte) (grew bool) {
 	return grew
 }
 
+// keep writes to the file. s.mu is held.
+func (s *stream) keep(p []byte) (n int, err error) {
+	if s.file == nil {
+		if s.file, err = os.OpenFile(s.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
+			return 0, err
+		}
+	}
+	return s.file.Write(p)
+}
+
 // seal says how the stream ended; what comes later is read and forgotten.
 func (s *stream) seal() guest.StreamEnd {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.sealed {
 		s.sealed = true
-		s.file.Close()
+		if s.file != nil {
+			s.file.Close()
+		}
 	}
 	e := guest.StreamEnd{Total: s.total}
 	if len(s.ring) > 0 {
