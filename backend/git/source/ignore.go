@@ -150,7 +150,7 @@ func unquote(s string) (word, rest string, ok bool) {
 				i += 2
 			default:
 				if k := strings.IndexByte("abtnvfr", c); k >= 0 {
-					c = byte("\a\b\t\n\v\f\r"[k])
+					c = "\a\b\t\n\v\f\r"[k]
 				}
 				b.WriteByte(c)
 			}

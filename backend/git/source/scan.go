@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -58,7 +59,7 @@ type tracked struct {
 	head    odb.File
 	inHead  bool
 	entry   *index.Entry
-	visited bool
+	visited bool // seen, or in a place that cannot be seen
 }
 
 type scanner struct {
@@ -69,6 +70,7 @@ type scanner struct {
 	attr    ignores
 	files   map[string]*tracked
 	folders map[string]bool // that hold tracked files
+	blind   map[string]bool // folders that cannot be read, "." for the top
 	idxTime time.Time
 	n       int
 	out     *Scan
@@ -105,7 +107,7 @@ func (s *Source) Scan(ctx context.Context, opt ScanOptions) (Scan, error) {
 		return out, err
 	}
 	for p, t := range sc.files {
-		if t.visited || !t.inHead || t.head.Mode == odb.ModeGitlink || t.entry != nil && t.entry.SkipWorktree {
+		if t.visited || sc.unseen(p) || !t.inHead || t.head.Mode == odb.ModeGitlink || t.entry != nil && t.entry.SkipWorktree {
 			continue
 		}
 		sc.add(Dirty{Path: p, Op: "delete"})
@@ -212,13 +214,13 @@ func (sc *scanner) dir(rel string, ignored bool) error {
 	}
 	f, err := sc.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
 	if err != nil {
-		sc.out.Notes = noted(sc.out.Notes, fmt.Sprintf("the folder %q cannot be read: %v", rel, err))
+		sc.unread(name, err)
 		return nil
 	}
 	entries, err := f.ReadDir(-1)
 	_ = f.Close()
 	if err != nil {
-		sc.out.Notes = noted(sc.out.Notes, fmt.Sprintf("the folder %q cannot be read: %v", rel, err))
+		sc.unread(name, err)
 	}
 	base := rel
 	if base != "" {
@@ -253,6 +255,28 @@ func (sc *scanner) dir(rel string, ignored bool) error {
 		}
 	}
 	return nil
+}
+
+// unread notes a folder that cannot be read. What is in it is not known, which is
+// not the same as deleted.
+func (sc *scanner) unread(dir string, err error) {
+	sc.out.Notes = noted(sc.out.Notes, fmt.Sprintf("the folder %q cannot be read: %v", dir, err))
+	if !errors.Is(err, fs.ErrNotExist) {
+		if sc.blind == nil {
+			sc.blind = map[string]bool{}
+		}
+		sc.blind[dir] = true
+	}
+}
+
+// unseen: a folder above p could not be read.
+func (sc *scanner) unseen(p string) bool {
+	for d := p; len(sc.blind) > 0 && d != "."; {
+		if d = path.Dir(d); sc.blind[d] {
+			return true
+		}
+	}
+	return false
 }
 
 func noted(list []string, s string) []string {
@@ -292,8 +316,15 @@ func (sc *scanner) file(p string, ignored bool) error {
 		return nil
 	}
 	fi, err := sc.root.Lstat(p)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // gone in the meantime
+	}
+	if err != nil {
+		sc.out.Notes = noted(sc.out.Notes, fmt.Sprintf("%q cannot be looked at: %v", p, err))
+		if t != nil {
+			t.visited = true
+		}
+		return nil
 	}
 	mode, ok := sc.modeOf(fi, t)
 	if !ok {

@@ -13,5 +13,5 @@ func changeTime(fi os.FileInfo) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	return time.Unix(int64(st.Ctim.Sec), int64(st.Ctim.Nsec)), true
+	return time.Unix(int64(st.Ctim.Sec), int64(st.Ctim.Nsec)), true //nolint:unconvert // 32 bits on some architectures
 }
