@@ -6,6 +6,7 @@ import (
 	"compress/zlib"
 	"crypto/sha1"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"hash/crc32"
@@ -219,7 +220,7 @@ func (c *checker) receive(r io.Reader) error {
 	if err := in.flush(); err != nil {
 		return err
 	}
-	if _, err := in.ReadByte(); err != io.ErrUnexpectedEOF {
+	if _, err := in.ReadByte(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		if err != nil {
 			return err
 		}
@@ -229,10 +230,12 @@ func (c *checker) receive(r io.Reader) error {
 }
 
 func short(err error) error {
-	if err == io.ErrUnexpectedEOF || err == io.EOF {
+	switch {
+	case errors.Is(err, odb.ErrCorrupt):
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		return corrupt("the pack is cut short")
-	}
-	if err == zlib.ErrHeader || err == zlib.ErrChecksum || err == zlib.ErrDictionary {
+	case errors.Is(err, zlib.ErrHeader) || errors.Is(err, zlib.ErrChecksum) || errors.Is(err, zlib.ErrDictionary):
 		return corrupt("%v", err)
 	}
 	return err
@@ -305,12 +308,14 @@ func drain(z io.Reader, size int64, w io.Writer) error {
 	return corrupt("it does not end")
 }
 
+// wrapZ tells bad bytes from a pack that is cut short or too large and from trouble
+// with our own files, of which the bytes are innocent.
 func wrapZ(err error) error {
-	switch err {
-	case io.ErrUnexpectedEOF:
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, odb.ErrTooLarge) {
 		return err
 	}
-	if _, ok := err.(interface{ Timeout() bool }); ok {
+	var system interface{ Timeout() bool }
+	if errors.As(err, &system) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", odb.ErrCorrupt, err)
