@@ -327,7 +327,7 @@ func openLoose(path string) (*os.File, *bufio.Reader, Type, int64, error) {
 	z, err := zlib.NewReader(bufio.NewReader(f))
 	if err != nil {
 		_ = f.Close()
-		return nil, nil, 0, 0, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, nil, 0, 0, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	r := bufio.NewReader(z)
 	t, size, err := looseHeader(r)
@@ -366,12 +366,12 @@ func readExactly(r io.Reader, size int64) ([]byte, error) {
 	if size <= 1<<20 {
 		buf = make([]byte, size)
 		if _, err := io.ReadFull(r, buf); err != nil {
-			return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 	} else {
 		got, err := io.ReadAll(io.LimitReader(r, size))
 		if err != nil {
-			return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if int64(len(got)) != size {
 			return nil, fmt.Errorf("%w: %d bytes where %d were announced", ErrCorrupt, len(got), size)
@@ -382,7 +382,7 @@ func readExactly(r io.Reader, size int64) ([]byte, error) {
 	if n, err := r.Read(one[:]); n != 0 {
 		return nil, fmt.Errorf("%w: longer than announced", ErrCorrupt)
 	} else if err != nil && err != io.EOF {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return buf, nil
 }

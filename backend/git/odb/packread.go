@@ -3,6 +3,7 @@ package odb
 import (
 	"bufio"
 	"compress/zlib"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -23,7 +24,7 @@ func ReadHeader(r io.ByteReader) (Header, error) {
 	next := func() (byte, error) {
 		c, err := r.ReadByte()
 		if err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			return 0, err
@@ -219,13 +220,13 @@ func inflate(r io.Reader) (io.ReadCloser, error) {
 	if v := inflaters.Get(); v != nil {
 		z := v.(io.ReadCloser)
 		if err := z.(zlib.Resetter).Reset(r, nil); err != nil {
-			return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		return z, nil
 	}
 	z, err := zlib.NewReader(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return z, nil
 }
@@ -320,7 +321,7 @@ func (p *pack) deltaResult(off int64, h Header) (int64, error) {
 	defer inflaters.Put(z)
 	buf := make([]byte, min(20, h.Size))
 	if _, err := io.ReadFull(z, buf); err != nil {
-		return 0, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return 0, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	_, to, ok := DeltaSizes(buf)
 	if !ok {
