@@ -144,7 +144,7 @@ func (l *Ledger) Answer(ctx context.Context, id domain.ApprovalID, digest, choic
 	if i >= 0 && a.Asked.Choices[i].Grant != nil {
 		// In the same transaction: an answer that saves a rule never comes without it.
 		g = l.grantOf(&a, &a.Asked.Choices[i], by)
-		events = append(events, g.added(domain.Actor(by)))
+		events = append(events, g.added(by))
 	}
 	stored, err := l.log.Append(ctx, events...)
 	if err != nil {

@@ -76,7 +76,7 @@ func ParseTarget(hostport string, defaultPort int) (Target, error) {
 	host = strings.TrimSuffix(host, ".")
 	ascii, err := profile.ToASCII(host)
 	if err != nil {
-		return Target{}, fmt.Errorf("%q is no valid host name: %v", cut(host), err)
+		return Target{}, fmt.Errorf("%q is no valid host name: %w", cut(host), err)
 	}
 	ascii = strings.ToLower(ascii)
 	if err := checkName(ascii); err != nil {

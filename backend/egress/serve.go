@@ -347,7 +347,7 @@ func (g *Gate) forward(ctx context.Context, s Scope, t Target, rule string, req 
 		up.Close()
 		answer(conn, 502, "the server's answer could not be read: "+cut(err.Error()))
 		conn.Close() // ends a body that is still being read
-		<-sent
+		<-sent       //nolint:errcheck // of a request without an answer: what the answer said is told
 		p.end(ctx, err)
 		return false, err
 	}
@@ -368,7 +368,7 @@ func (g *Gate) forward(ctx context.Context, s Scope, t Target, rule string, req 
 		// The server answered without reading the guest's body to its end.
 		keep = false
 		conn.Close()
-		<-sent
+		<-sent //nolint:errcheck // it was cut just now
 	}
 	p.end(ctx, err)
 	return keep && err == nil, err

@@ -209,7 +209,7 @@ func (r *BlobReader) Read(p []byte) (int, error) {
 	}
 	n, err := r.f.Read(p)
 	r.h.Write(p[:n])
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		if hex.EncodeToString(r.h.Sum(nil)) != r.sha {
 			err = domain.E(domain.CodeInternal, "The artefact "+r.sha+" is damaged: its bytes changed on disk", "restore it from a backup of the data folder", nil)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -58,9 +59,7 @@ func decode(raw []byte) (any, error) {
 	}
 	if err != nil {
 		var p *pointed
-		if pe, ok := err.(*pointed); ok {
-			p = pe
-		} else {
+		if !errors.As(err, &p) {
 			p = &pointed{err: err}
 		}
 		return nil, fail(p.at, "The JSON cannot be read", p.err)
