@@ -46,11 +46,8 @@ func (g *Git) Import(ctx context.Context, req guest.ImportRequest, pack io.Reade
 	if branch == "" {
 		branch = "main" // HEAD is detached below
 	}
-	if err := g.run(ctx, nil, nil, nil, "git", "init", "-q", "-b", branch); err != nil {
-		return err
-	}
-	if err := g.configure(req); err != nil {
-		return err
+	if err := g.layOut(branch, config(req)); err != nil {
+		return fmt.Errorf("the repository cannot be made: %w", err)
 	}
 	if req.Commit != "" || len(req.Refs) > 0 {
 		if pack == nil {
@@ -137,10 +134,12 @@ func checkImport(req guest.ImportRequest) error {
 	return nil
 }
 
-// checkRef is a first look; git itself checks the rest.
+// checkRef holds a name to git's own rules (git check-ref-format), for the first
+// branch of an empty repository is written without git.
 func checkRef(name string) error {
 	bad := !strings.HasPrefix(name, "refs/") || strings.HasSuffix(name, "/") || strings.HasSuffix(name, ".lock") ||
-		strings.Contains(name, "..") || strings.Contains(name, "//") || strings.Contains(name, "/.") || len(name) > 1000
+		strings.Contains(name, "..") || strings.Contains(name, "//") || strings.Contains(name, "/.") || len(name) > 1000 ||
+		strings.Contains(name, ".lock/") || strings.Contains(name, "@{") || strings.HasSuffix(name, ".")
 	for i := 0; i < len(name); i++ {
 		bad = bad || name[i] <= ' ' || name[i] == 0x7f || strings.IndexByte(`~^:?*[\`, name[i]) >= 0
 	}
@@ -219,9 +218,45 @@ func (g *Git) own(name string) error {
 	return os.Lchown(name, g.opts.UID, g.opts.GID)
 }
 
-// configure appends to the repository's new config, which spares a process for each key.
-func (g *Git) configure(req guest.ImportRequest) error {
+// layOut writes an empty repository, as git init would without its samples of
+// hooks. Starting git for that takes longer than all the rest of a machine's
+// first import, where the processor is emulated and git not yet in memory.
+func (g *Git) layOut(branch, config string) error {
+	r, err := os.OpenRoot(filepath.Join(g.opts.Root, ".git"))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	own := func(name string, err error) error {
+		if err == nil && os.Geteuid() == 0 && g.opts.UID > 0 {
+			err = r.Lchown(name, g.opts.UID, g.opts.GID)
+		}
+		return err
+	}
+	for _, dir := range []string{"hooks", "info", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags"} {
+		if err := own(dir, r.Mkdir(dir, 0o755)); err != nil {
+			return err
+		}
+	}
+	// HEAD goes last: without it git sees no repository.
+	for _, f := range [][2]string{
+		{"config", config},
+		{"description", "Unnamed repository; edit this file 'description' to name the repository.\n"},
+		{"info/exclude", "# Files that git ignores here, and in no other clone: one pattern a line.\n"},
+		{"HEAD", "ref: refs/heads/" + branch + "\n"},
+	} {
+		if err := own(f[0], r.WriteFile(f[0], []byte(f[1]), 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// config is the new repository's own: what git init finds out on any file system
+// of a guest, and the import's remote, branch and author.
+func config(req guest.ImportRequest) string {
 	var out strings.Builder
+	out.WriteString("[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n")
 	fmt.Fprintf(&out, "[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", Remote)
 	if req.Branch != "" {
 		fmt.Fprintf(&out, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quote(req.Branch), quote("refs/heads/"+req.Branch))
@@ -235,15 +270,7 @@ func (g *Git) configure(req guest.ImportRequest) error {
 			fmt.Fprintf(&out, "\temail = %s\n", quote(req.AuthorEmail))
 		}
 	}
-	f, err := os.OpenFile(filepath.Join(g.opts.Root, ".git/config"), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(out.String())
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
+	return out.String()
 }
 
 // quote writes a string as git's config has it.
