@@ -202,7 +202,11 @@ func build(s Services) (http.Handler, huma.API) {
 func recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if v := recover(); v != nil && v != http.ErrAbortHandler {
+			v := recover()
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(v) // cuts the connection: what was sent so far is no whole answer
+			}
+			if v != nil {
 				fmt.Fprintf(os.Stderr, "fault in %s %s: %v\n", r.Method, r.URL.Path, v)
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(500)
