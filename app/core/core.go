@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -377,8 +378,10 @@ func (c *Core) mirror(id domain.ProjectID) (*git.Mirror, error) {
 // trash moves what is kept of a project on the host; there may be nothing.
 func (c *Core) trash(id domain.ProjectID) (string, error) {
 	src := c.opt.Paths.Project(string(id))
-	if _, err := os.Stat(src); err != nil {
+	if _, err := os.Stat(src); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
+	} else if err != nil {
+		return "", err
 	}
 	dst := filepath.Join(c.opt.Paths.Trash(), fmt.Sprintf("%s-%d", id, time.Now().UnixMilli()))
 	return dst, os.Rename(src, dst)
