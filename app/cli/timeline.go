@@ -83,7 +83,7 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 		_ = c.follow(ctx, url.Values{"types": {"machine.progress,machine.state"}, "transient": {"true"}}, info.Latest, func(ev event.Envelope) (bool, error) {
 			p, err := event.Decode(ev)
 			if err != nil {
-				return true, nil
+				return true, nil //nolint:nilerr // an event that is not known here has nothing to show
 			}
 			text := ""
 			switch p := p.(type) {

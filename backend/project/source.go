@@ -52,7 +52,7 @@ func (s *Service) importSource(ctx context.Context, p domain.Project, r CreateRe
 func (s *Service) importGuest(ctx context.Context, p domain.Project, g guest.Guest, imp imported) error {
 	who := s.cfg.Author(ctx)
 	req := guest.ImportRequest{Branch: imp.res.Branch, Commit: imp.res.Commit, AuthorName: who.Name, AuthorEmail: who.Email, Overlay: imp.res.Overlay}
-	var pack io.ReadCloser = io.NopCloser(bytes.NewReader(nil))
+	pack := io.NopCloser(bytes.NewReader(nil))
 	if imp.res.Commit != "" {
 		m, err := s.mirror(p.ID)
 		if err != nil {

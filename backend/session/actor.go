@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -197,7 +198,7 @@ func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason 
 				a.turn = ""
 			}
 		})
-		if derr != nil || err == nil || err == error(errNoTurn) || !later(err) {
+		if derr != nil || err == nil || errors.Is(err, errNoTurn) || !later(err) {
 			return end, cmp.Or(derr, err)
 		}
 		select {
