@@ -325,7 +325,7 @@ func (s *Service) Say(ctx context.Context, id domain.SessionID, turn domain.Turn
 }
 
 // endTimeout bounds the end of what a session left running.
-const endTimeout = time.Minute
+const endTimeout = 20 * time.Second
 
 // End ends a session: no new step is taken, its steps are cancelled, and what they
 // left running in the machine (background processes, its browser) is killed. A
@@ -352,6 +352,10 @@ func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Act
 	if err := a.end(ctx, actor); err != nil {
 		return err
 	}
+	// What its background processes asked (a host) is nobody's question any more.
+	if _, err := s.cfg.Ledger.Cancel(context.WithoutCancel(ctx), approval.Scope{Session: id}); err != nil {
+		return err
+	}
 	if swept != nil {
 		return domain.E(domain.CodeUnavailable, "the session has ended, but the machine does not say that its background processes did", "end it again, or stop the machine", swept)
 	}
@@ -364,7 +368,7 @@ func (s *Service) sweep(ctx context.Context, a *actor) error {
 	if !on {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	if err := g.Execs().EndSession(ctx, string(a.who.ID)); err != nil {
