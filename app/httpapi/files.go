@@ -115,7 +115,7 @@ func (s *server) files(api huma.API) {
 		if err != nil {
 			return nil, fail(err)
 		}
-		v, err := in.answer(ctx, st)
+		v, err := s.wait(ctx, in.WaitFor, st)
 		return ok(v, err)
 	})
 }

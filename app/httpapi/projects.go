@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/project"
@@ -101,7 +102,11 @@ func (s *server) projects(api huma.API) {
 				}
 			}
 		}
-		return ok(none{}, s.Projects.Delete(ctx, p.ID, in.actor()))
+		if err := s.Projects.Delete(ctx, p.ID, in.actor()); err != nil {
+			return nil, fail(err)
+		}
+		_, err = s.Ledger.Cancel(ctx, approval.Scope{Project: p.ID})
+		return ok(none{}, err)
 	})
 	huma.Register(api, op("get-machine", http.MethodGet, "/v1/projects/{project}/machine", "The machine as the host sees it"), func(ctx context.Context, in *oneIn) (*body[MachineView], error) {
 		p, err := find(in.ID)

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"glasshouse/backend/agent"
+	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/policy"
@@ -95,9 +96,9 @@ type WaitFor struct {
 	TimeoutMS int64  `query:"wait_ms" minimum:"0" maximum:"86400000" doc:"answer with what is known after this long; 0 = no limit"`
 }
 
-// answer waits for a step as asked. A step whose question waits answers at once:
-// nobody should hang on a person.
-func (w WaitFor) answer(ctx context.Context, st *session.Step) (session.StepView, error) {
+// wait waits for a step as asked. A step whose question waits answers at once:
+// nobody should hang on a person. One that was answered just now is no such step.
+func (s *server) wait(ctx context.Context, w WaitFor, st *session.Step) (session.StepView, error) {
 	if w.TimeoutMS > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(w.TimeoutMS)*time.Millisecond)
@@ -111,13 +112,22 @@ func (w WaitFor) answer(ctx context.Context, st *session.Step) (session.StepView
 		until = domain.StepSealed
 	}
 	v, err := st.Wait(ctx, domain.StepRunning)
-	if err == nil && until != domain.StepRunning && v.State != domain.StepAsking {
+	if err == nil && until != domain.StepRunning && !s.waits(v) {
 		v, err = st.Wait(ctx, until)
 	}
 	if err != nil && w.TimeoutMS > 0 && ctx.Err() != nil {
 		err = nil
 	}
 	return v, err
+}
+
+// waits reports whether a step's question is open.
+func (s *server) waits(v session.StepView) bool {
+	if v.State != domain.StepAsking {
+		return false
+	}
+	a, err := s.Ledger.Get(v.Approval)
+	return err != nil || a.Outcome.State == approval.Pending
 }
 
 func (s *server) sessions(api huma.API) {
@@ -194,7 +204,7 @@ func (s *server) sessions(api huma.API) {
 		if err != nil {
 			return nil, fail(err)
 		}
-		v, err := in.answer(ctx, st)
+		v, err := s.wait(ctx, in.WaitFor, st)
 		return ok(execAnswer(v), err)
 	})
 	type callIn struct {
@@ -215,7 +225,7 @@ func (s *server) sessions(api huma.API) {
 		if err != nil {
 			return nil, fail(err)
 		}
-		v, err := in.answer(ctx, st)
+		v, err := s.wait(ctx, in.WaitFor, st)
 		return ok(v, err)
 	})
 	type stepIn struct {
@@ -228,7 +238,7 @@ func (s *server) sessions(api huma.API) {
 		if err != nil {
 			return nil, fail(err)
 		}
-		v, err := in.answer(ctx, st)
+		v, err := s.wait(ctx, in.WaitFor, st)
 		return ok(v, err)
 	})
 	huma.Register(api, op("get-exec", http.MethodGet, "/v1/sessions/{id}/steps/{step}/exec", "An exec's outcome now, or once it reached a state"), func(ctx context.Context, in *stepIn) (*body[ExecAnswer], error) {
@@ -236,7 +246,7 @@ func (s *server) sessions(api huma.API) {
 		if err != nil {
 			return nil, fail(err)
 		}
-		v, err := in.answer(ctx, st)
+		v, err := s.wait(ctx, in.WaitFor, st)
 		return ok(execAnswer(v), err)
 	})
 	type turnIn struct {

@@ -245,7 +245,7 @@ func (g *Gate) dial(ctx context.Context, s Scope, t Target) (net.Conn, error) {
 		found, err := g.cfg.Resolve(rctx, t.Host)
 		cancel()
 		if err != nil {
-			return nil, &refusal{status: 502, reason: "the name " + t.Host + " could not be resolved: " + err.Error()}
+			return nil, &refusal{status: 502, reason: "the name " + t.Host + " could not be resolved: " + resolveReason(err)}
 		}
 		addrs = found
 	}
@@ -277,6 +277,19 @@ func (g *Gate) dial(ctx context.Context, s Scope, t Target) (net.Conn, error) {
 		last = err
 	}
 	return nil, &refusal{status: 502, reason: fmt.Sprintf("%s could not be reached: %v", t, last)}
+}
+
+// resolveReason says why a name has no address without the host's resolver and own
+// addresses in it: the text goes to the guest.
+func resolveReason(err error) string {
+	var d *net.DNSError
+	switch {
+	case errors.As(err, &d) && d.IsNotFound:
+		return "there is no such name"
+	case errors.As(err, &d) && d.IsTimeout, errors.Is(err, context.DeadlineExceeded):
+		return "the resolver did not answer in time"
+	}
+	return "the resolver gave no answer"
 }
 
 // blocked records a refusal, without letting a guest flood the log.
