@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -21,7 +22,7 @@ const csp = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inl
 // Front serves the built page and passes /v1 on to api.
 func Front(assets fs.FS, api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == "/openapi.json" {
+		if !isPage(r.URL.Path) {
 			api.ServeHTTP(w, r)
 			return
 		}
@@ -103,11 +104,17 @@ func NewToken() string {
 // Guard lets only the person who knows the token through to next, on a listener
 // that any page and any program of this computer can reach. Host and Origin must
 // be the listener's own, so that no other site's page can speak for the person.
+//
+// A browser sends cookies to every port of a host name, so any program that
+// listens on this computer can come to hold the cookie. It opens the page's files
+// alone; calls need the page's key too, which the address hands to the page in its
+// fragment and which the page keeps in the storage of its own origin.
 func Guard(token string, addr net.Addr, next http.Handler) http.Handler {
 	host := addr.String()
 	cookie := "glasshouse-" + short(host)
-	good := func(got string) bool {
-		a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(token))
+	key := pageKey(token)
+	good := func(got, want string) bool {
+		a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
 		return got != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 	}
 	_, port, _ := net.SplitHostPort(host)
@@ -134,22 +141,40 @@ func Guard(token string, addr net.Addr, next http.Handler) http.Handler {
 			deny(w, "calls carry JSON")
 			return
 		}
-		if t := r.URL.Query().Get("token"); r.URL.Path == "/" && good(t) {
-			http.SetCookie(w, &http.Cookie{Name: cookie, Value: t, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-			http.Redirect(w, r, "/", http.StatusSeeOther)
+		if t := r.URL.Query().Get("token"); r.URL.Path == "/" && good(t, token) {
+			http.SetCookie(w, &http.Cookie{Name: cookie, Value: pageCookie(token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			http.Redirect(w, r, "/#key="+key, http.StatusSeeOther)
 			return
 		}
-		if t, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && good(t) {
+		if t, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && good(t, token) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if c, err := r.Cookie(cookie); err == nil && good(c.Value) {
-			next.ServeHTTP(w, r)
+		if c, err := r.Cookie(cookie); err == nil && good(c.Value, pageCookie(token)) {
+			if isPage(r.URL.Path) || good(r.Header.Get("X-Glasshouse-Key"), key) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			deny(w, "this page does not hold the key of this address")
 			return
 		}
 		deny(w, "the token is missing or wrong")
 	})
 }
+
+// pageKey and pageCookie are made of the token, so that a listener that is started
+// again with the same one knows its pages, and tell nothing of it or each other.
+func pageKey(token string) string    { return derived(token, "key") }
+func pageCookie(token string) string { return derived(token, "cookie") }
+
+func derived(token, of string) string {
+	m := hmac.New(sha256.New, []byte(token))
+	m.Write([]byte(of))
+	return hex.EncodeToString(m.Sum(nil)[:20])
+}
+
+// isPage: the path is one of the page's own files and not a call.
+func isPage(p string) bool { return !strings.HasPrefix(p, "/v1/") && p != "/openapi.json" }
 
 func short(s string) string {
 	sum := sha256.Sum256([]byte(s))

@@ -179,15 +179,42 @@ func cookieName(host string) string { return "glasshouse-" + short(host) }
 func TestGuardTurnsTheTokenIntoACookie(t *testing.T) {
 	g := newGuarded(t)
 	resp := g.send(t, "GET", "/?token="+secretWord, "", nil)
-	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/" || len(g.reached) > 0 {
+	if resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/#key="+pageKey(secretWord) || len(g.reached) > 0 {
 		t.Fatalf("status %d to %q, reached %v", resp.StatusCode, resp.Header.Get("Location"), g.reached)
 	}
 	cs := resp.Cookies()
 	if len(cs) != 1 || !cs[0].HttpOnly || cs[0].SameSite != http.SameSiteStrictMode || cs[0].Domain != "" {
 		t.Fatalf("cookies %+v", cs)
 	}
-	if resp := g.send(t, "GET", "/v1/info", "", func(r *http.Request) { r.AddCookie(cs[0]) }); resp.StatusCode != 200 {
-		t.Errorf("with the cookie: %d", resp.StatusCode)
+	if resp := g.send(t, "GET", "/v1/info", "", func(r *http.Request) {
+		r.AddCookie(cs[0])
+		r.Header.Set("X-Glasshouse-Key", pageKey(secretWord))
+	}); resp.StatusCode != 200 {
+		t.Errorf("with the cookie and the page's key: %d", resp.StatusCode)
+	}
+	// Browsers hand the cookie to every port of the host: it must be worth nothing there.
+	if strings.Contains(cs[0].Value, secretWord) || cs[0].Value == pageKey(secretWord) {
+		t.Errorf("the cookie holds the token or the key: %q", cs[0].Value)
+	}
+	before := len(g.reached)
+	for name, set := range map[string]func(*http.Request){
+		"alone":            func(r *http.Request) { r.AddCookie(cs[0]) },
+		"with a wrong key": func(r *http.Request) { r.AddCookie(cs[0]); r.Header.Set("X-Glasshouse-Key", cs[0].Value) },
+		"as the token":     func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+cs[0].Value) },
+		"as both":          func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+pageKey(secretWord)) },
+		"the key alone":    func(r *http.Request) { r.Header.Set("X-Glasshouse-Key", pageKey(secretWord)) },
+	} {
+		for _, path := range []string{"/v1/info", "/v1/approvals", "/openapi.json", "/v1/../v1/info"} {
+			if resp := g.send(t, "GET", path, "", set); resp.StatusCode != http.StatusForbidden {
+				t.Errorf("the cookie %s: %s gives %d", name, path, resp.StatusCode)
+			}
+		}
+	}
+	if len(g.reached) != before {
+		t.Errorf("reached %v", g.reached[before:])
+	}
+	if resp := g.send(t, "GET", "/assets/x.js", "", func(r *http.Request) { r.AddCookie(cs[0]) }); resp.StatusCode != 200 {
+		t.Errorf("the page's files with the cookie: %d", resp.StatusCode)
 	}
 	// A cookie alone does not make another site's page the person.
 	if resp := g.send(t, "POST", "/v1/quit", "{}", func(r *http.Request) {

@@ -34,7 +34,37 @@ export async function blob(sha: string, max: number, signal?: AbortSignal): Prom
   return b
 }
 
+// What proves to `serve` that this page is its own. A cookie goes to every port of
+// the computer; this stays with the page's origin. The window needs none.
+const STORED = 'glasshouse-key'
+
+/** Takes the key out of the page's address, where `serve` put it, and keeps it. */
+export function takeKey(): void {
+  const found = /^#key=([0-9a-f]+)$/.exec(location.hash)
+  if (!found?.[1]) return
+  history.replaceState(null, '', location.pathname + location.search)
+  try {
+    localStorage.setItem(STORED, found[1])
+  } catch {
+    // No storage: the page works until it is loaded again.
+  }
+  held = found[1]
+}
+
+let held: string | null = null
+
+function key(): string | null {
+  if (held) return held
+  try {
+    return localStorage.getItem(STORED)
+  } catch {
+    return null
+  }
+}
+
 async function reach(path: string, init: RequestInit): Promise<Response> {
+  const k = key()
+  if (k) init.headers = { ...(init.headers as Record<string, string> | undefined), 'X-Glasshouse-Key': k }
   try {
     return await fetch(path, init)
   } catch (err) {
