@@ -217,6 +217,9 @@ func (a *actor) runChecks(ctx context.Context, turn domain.TurnID, checks []even
 	}
 	for _, c := range checks {
 		ran := a.runCheck(ctx, turn, c)
+		if !a.inTurn(turn) {
+			return end // the session was ended under it
+		}
 		ran.Reason = clip(ran.Reason, 4000)
 		if _, err := a.s.record(ctx, a.event("host", "", &ran)); err != nil {
 			return event.TurnEnded{Turn: turn, Result: "failed", Reason: "a check's result could not be recorded: " + err.Error()}
@@ -226,6 +229,11 @@ func (a *actor) runChecks(ctx context.Context, turn domain.TurnID, checks []even
 		}
 	}
 	return end
+}
+
+func (a *actor) inTurn(turn domain.TurnID) (in bool) {
+	_ = a.do(context.Background(), func() { in = a.turn == turn })
+	return in
 }
 
 func (a *actor) runCheck(ctx context.Context, turn domain.TurnID, c event.Check) event.CheckRan {

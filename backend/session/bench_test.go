@@ -36,18 +36,21 @@ type faultyLog struct {
 
 func (l *faultyLog) Append(ctx context.Context, events ...event.New) ([]event.Envelope, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead {
+	dead, refuse := l.dead, l.refuse
+	l.mu.Unlock()
+	if dead {
 		return nil, eventlog.ErrClosed
 	}
 	for _, n := range events {
-		if l.refuse != nil {
-			if err := l.refuse(n); err != nil {
+		if refuse != nil {
+			if err := refuse(n); err != nil {
 				return nil, err
 			}
 		}
 	}
 	out, err := l.Log.Append(ctx, events...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil && l.after != nil {
 		for _, e := range out {
 			l.after(e)
@@ -143,7 +146,8 @@ type bench struct {
 	mode     policy.Mode
 	mu       sync.Mutex
 	waiting  map[string]chan struct{} // commands that wait, by name
-	browsers []domain.SessionID       // closed ones
+	work     func(context.Context) error
+	browsers []domain.SessionID // closed ones
 }
 
 func newBench(t *testing.T) *bench {
@@ -160,7 +164,7 @@ func newBench(t *testing.T) *bench {
 // open opens what a core opens, in its order.
 func (b *bench) open() {
 	b.t.Helper()
-	l, err := eventlog.Open(b.dir, eventlog.Options{})
+	l, err := eventlog.Open(b.dir, eventlog.Options{Ring: 64})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -344,6 +348,15 @@ func (b *bench) hold() tool.Tool {
 	return t
 }
 
+// stepWith calls a changing tool whose work is f.
+func (b *bench) stepWith(s domain.SessionID, f func(context.Context) error) *Step {
+	b.t.Helper()
+	b.mu.Lock()
+	b.work = f
+	b.mu.Unlock()
+	return b.call(s, "hold", map[string]any{"say": "work"})
+}
+
 func (b *bench) handle(ctx context.Context, c tool.Call) (tool.Result, error) {
 	var a struct{ Wait, Say string }
 	if err := json.Unmarshal(c.Args, &a); err != nil {
@@ -357,6 +370,13 @@ func (b *bench) handle(ctx context.Context, c tool.Call) (tool.Result, error) {
 		}
 	}
 	switch a.Say {
+	case "work":
+		b.mu.Lock()
+		f := b.work
+		b.mu.Unlock()
+		if err := f(ctx); err != nil {
+			return tool.Result{}, err
+		}
 	case "panic":
 		panic("a fault of the tool")
 	case "huge":
