@@ -134,6 +134,7 @@ func (r *Runner) Start(ctx context.Context, c Cmd) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	sealInherited()
 	path := c.Path
 	if !filepath.IsAbs(path) {
 		if path, err = exec.LookPath(c.Path); err != nil {
