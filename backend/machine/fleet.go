@@ -238,9 +238,7 @@ func (f *Fleet) Info(ctx context.Context, p domain.Project) (vm.Info, error) {
 // power cut.
 func (f *Fleet) Stop(ctx context.Context, p domain.Project) error {
 	u := f.unit(p)
-	u.setWanted(false)
-	u.preempt()
-	if err := u.lock(ctx); err != nil {
+	if err := u.take(ctx); err != nil {
 		return err
 	}
 	defer u.unlock()
@@ -255,9 +253,7 @@ func (f *Fleet) Destroy(ctx context.Context, p domain.Project) error {
 		return err
 	}
 	u := f.unit(p)
-	u.setWanted(false)
-	u.preempt()
-	if err := u.lock(ctx); err != nil {
+	if err := u.take(ctx); err != nil {
 		return err
 	}
 	defer u.unlock()

@@ -34,6 +34,8 @@ type unit struct {
 	boot   string
 	// busy ends the start or reconnect that holds op, so that a stop need not wait for it.
 	busy context.CancelCauseFunc
+	// stops counts stops that wait for op: nothing slow begins before them.
+	stops int
 	// tries counts failed starts and failed is the last one's error: who waited for
 	// it in the queue is told the same instead of trying once more.
 	tries  int
@@ -61,6 +63,9 @@ func (u *unit) work(ctx context.Context, limit time.Duration) (context.Context, 
 	}
 	u.mu.Lock()
 	u.busy = cancel
+	if u.stops > 0 {
+		cancel(errStopped)
+	}
 	u.mu.Unlock()
 	return wctx, func() {
 		u.mu.Lock()
@@ -74,13 +79,21 @@ func (u *unit) work(ctx context.Context, limit time.Duration) (context.Context, 
 	}
 }
 
-// preempt ends a start or reconnect that is under way.
-func (u *unit) preempt() {
+// take takes op for a stop: a start or reconnect that holds it is given up.
+func (u *unit) take(ctx context.Context) error {
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	u.stops++
+	u.wanted = false
 	if u.busy != nil {
 		u.busy(errStopped)
 	}
+	u.mu.Unlock()
+	err := u.lock(ctx)
+	u.mu.Lock()
+	u.stops--
+	u.wanted = u.wanted && err != nil
+	u.mu.Unlock()
+	return err
 }
 
 func (u *unit) lock(ctx context.Context) error {
