@@ -239,7 +239,7 @@ func (s *Service) Step(ctx context.Context, id domain.SessionID, step domain.Ste
 }
 
 func noStep(id domain.SessionID, step domain.StepID) error {
-	return domain.E(domain.CodeNotFound, fmt.Sprintf("session %s has no step %q", id, step), "", nil)
+	return domain.E(domain.CodeNotFound, fmt.Sprintf("session %s has no step %q", id, step), "list its events with 'glasshouse log --session'", nil)
 }
 
 // Cancel ends one step ("" = all of the session): running processes are killed

@@ -268,6 +268,36 @@ func TestEndUnderAnAgent(t *testing.T) {
 	}
 }
 
+// Between an end's beginning and its record nothing new is taken, and an end that is
+// given up on the way lets the session live.
+func TestEndLetsNothingIn(t *testing.T) {
+	b := newBench(t)
+	s := b.session()
+	reached, release := make(chan struct{}), make(chan struct{})
+	st := b.stepWith(s, func(context.Context) error { close(reached); <-release; return nil })
+	<-reached
+	ctx, giveUp := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.svc.End(ctx, s, "person") }()
+	b.until("the cancel", func() bool { return st.ctx.Err() != nil })
+	if _, err := b.try(s, "look", map[string]any{}); domain.CodeOf(err) != domain.CodeConflict {
+		t.Errorf("a call during the end: %v", err)
+	}
+	if _, err := b.svc.StartTurn(b.ctx(), s, "", "person"); domain.CodeOf(err) != domain.CodeConflict {
+		t.Errorf("a turn during the end: %v", err)
+	}
+	giveUp()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	close(release)
+	b.wait(st, domain.StepSealed)
+	b.until("the end to be given up", func() bool { _, err := b.try(s, "look", map[string]any{}); return err == nil })
+	if v := b.view(s); v.State != domain.SessionIdle {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestTurns(t *testing.T) {
 	check := func(name string, words ...string) event.Check { return event.Check{Name: name, Argv: words} }
 	for name, tc := range map[string]struct {
