@@ -30,6 +30,7 @@ func execsConfig(cfg Config) (execs.Config, error) {
 	case KindVM:
 		e.UID, e.GID, e.Root = agentUID, agentGID, true
 		e.Shim = shim.Config{Cgroups: cfg.Cgroups}
+		e.FixedAddresses = emulated()
 		e.RootEnv = environment(cfg, "/root", "root", shell)
 	case KindSandbox:
 		e.Shim = shim.Config{Cell: cellConfig(cfg)}

@@ -59,7 +59,11 @@ func (m *Manager) startShim() (*conn, error) {
 	cmd.Dir = "/"
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=2"}, testEnv()...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	start := cmd.Start
+	if m.cfg.FixedAddresses {
+		start = func() error { return spawn.FixedAddresses(cmd.Start) }
+	}
+	err = start()
 	theirs.Close()
 	if err != nil {
 		f.Close()

@@ -35,6 +35,8 @@ type Config struct {
 	RootEnv  [][]byte
 	Dir      string // where commands run when they say nothing
 	Pool     int    // idle shims kept ready
+	// FixedAddresses gives commands no random addresses, see spawn.FixedAddresses.
+	FixedAddresses bool
 }
 
 const (
