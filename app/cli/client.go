@@ -83,7 +83,10 @@ func startCore(ctx context.Context, paths config.Paths) error {
 	at, _ := log.Seek(0, io.SeekEnd)
 	// The runner's reaper ends with this command; the core's parent is then init.
 	r := &proc.Runner{}
-	p, err := r.Start(context.WithoutCancel(ctx), proc.Cmd{Role: "core", Path: proc.Self(), Args: []string{"core"}, Env: os.Environ(), Dir: "/", Stdout: log, Stderr: log, Detach: true})
+	start := func() (*proc.Process, error) {
+		return r.Start(context.WithoutCancel(ctx), proc.Cmd{Role: "core", Path: proc.Self(), Args: []string{"core"}, Env: os.Environ(), Dir: "/", Stdout: log, Stderr: log, Detach: true})
+	}
+	p, err := start()
 	if err != nil {
 		return err
 	}
@@ -96,11 +99,19 @@ func startCore(ctx context.Context, paths config.Paths) error {
 		}
 		select {
 		case <-p.Done():
-			// Another command may have started one at the same moment.
+			code, _ := p.Wait()
+			if code != coreTaken {
+				return domain.E(domain.CodeUnavailable, "the core did not start: "+tail(logPath, at), "see "+logPath, nil)
+			}
+			// Another command started one at the same moment. It will answer, or end and
+			// leave the place.
+			time.Sleep(100 * time.Millisecond)
 			if c.running(ctx) {
 				return nil
 			}
-			return domain.E(domain.CodeUnavailable, "the core did not start: "+tail(logPath, at), "see "+logPath, nil)
+			if p, err = start(); err != nil {
+				return err
+			}
 		case <-deadline.C:
 			return domain.E(domain.CodeUnavailable, "the core does not answer after two minutes", "see "+logPath, nil)
 		case <-ctx.Done():

@@ -12,10 +12,14 @@ import (
 	"glasshouse/app/config"
 	"glasshouse/app/core"
 	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
 	"glasshouse/backend/git"
 	"glasshouse/vm/lima"
 	"glasshouse/vm/netd"
 )
+
+// coreTaken is the exit code of a core that found another one over its data.
+const coreTaken = 3
 
 func (e *env) coreCmd() *cobra.Command {
 	return &cobra.Command{
@@ -25,7 +29,12 @@ func (e *env) coreCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return core.Run(cmd.Context(), core.Options{Paths: paths, Version: Version, Log: os.Stderr})
+			err = core.Run(cmd.Context(), core.Options{Paths: paths, Version: Version, Log: os.Stderr})
+			if domain.CodeOf(err) == domain.CodeConflict && err != nil {
+				fmt.Fprintf(e.err, "%s: %s\n", cmd.CommandPath(), safe(err.Error(), true))
+				return exitCode(coreTaken)
+			}
+			return err
 		},
 	}
 }

@@ -120,12 +120,18 @@ func (s *server) files(api huma.API) {
 	})
 }
 
+var fileHint = map[domain.ErrorCode]string{
+	domain.CodeNotFound: "list the folder it should be in", domain.CodeDenied: "choose a file below /workspace or the agent's home",
+	domain.CodeConflict: "read the file again and repeat the change", domain.CodeTooLarge: "read it in parts, with offset and limit",
+	domain.CodeUnavailable: "start the machine and try again",
+}
+
 // fileErr gives the guest's file errors their code.
 func fileErr(err error) error {
 	for sentinel, code := range map[error]domain.ErrorCode{guest.ErrNotFound: domain.CodeNotFound, guest.ErrRefused: domain.CodeDenied,
 		guest.ErrConflict: domain.CodeConflict, guest.ErrTooLarge: domain.CodeTooLarge, guest.ErrGone: domain.CodeUnavailable} {
 		if errors.Is(err, sentinel) {
-			return domain.E(code, err.Error(), "", nil)
+			return domain.E(code, err.Error(), fileHint[code], nil)
 		}
 	}
 	return err

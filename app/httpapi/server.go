@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"reflect"
@@ -135,13 +136,24 @@ func init() {
 				if e.Pointer == "" {
 					e.Pointer = pointer(x.Location)
 				}
-				e.Details = append(e.Details, fmt.Sprintf("%s: %s", pointer(x.Location), x.Message))
+				e.Details = append(e.Details, strings.TrimPrefix(pointer(x.Location)+": "+x.Message, ": "))
 				continue
 			}
 			e.Details = append(e.Details, err.Error())
 		}
 		if len(e.Details) > 10 {
 			e.Details = e.Details[:10]
+		}
+		if len(e.Details) > 0 {
+			e.What = "what was sent does not fit: " + e.Details[0]
+		}
+		switch status {
+		case http.StatusRequestEntityTooLarge:
+			e.Hint = "send less; large things come as files of the workspace"
+		case http.StatusUnsupportedMediaType:
+			e.Hint = "send JSON, as application/json"
+		default:
+			e.Hint = "/openapi.json says what each call takes"
 		}
 		return e
 	}
@@ -171,6 +183,12 @@ func OpenAPI() ([]byte, error) {
 
 func build(s Services) (http.Handler, huma.API) {
 	r := chi.NewMux()
+	r.NotFound(func(w http.ResponseWriter, q *http.Request) {
+		refuse(w, http.StatusNotFound, &apiError{Code: domain.CodeNotFound, What: fmt.Sprintf("there is no %q here", cutText(q.URL.Path)), Hint: "/openapi.json lists all calls"})
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, q *http.Request) {
+		refuse(w, http.StatusMethodNotAllowed, &apiError{Code: domain.CodeInvalid, What: fmt.Sprintf("%q takes no %s", cutText(q.URL.Path), cutText(q.Method)), Hint: "/openapi.json lists all calls"})
+	})
 	cfg := huma.DefaultConfig("Glasshouse", "1")
 	cfg.DocsPath, cfg.SchemasPath = "", ""
 	cfg.CreateHooks = nil
@@ -220,11 +238,22 @@ func recovered(next http.Handler) http.Handler {
 // maxBody of any call; larger things come as files of the workspace.
 const maxBody = 16 << 20
 
+// A caller that still sends when its answer is there may never read it, so what it
+// sends is taken, up to a bound, and thrown away.
 func limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		all := r.Body // the server closes it; a closed one could not be read to its end
+		r.Body = http.MaxBytesReader(nil, io.NopCloser(all), maxBody+1)
 		next.ServeHTTP(w, r)
+		_, _ = io.CopyN(io.Discard, all, 4*maxBody)
 	})
+}
+
+// refuse answers outside the library's routes.
+func refuse(w http.ResponseWriter, status int, e *apiError) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(e)
 }
 
 // Caller carries who calls: a person unless the client says otherwise. The door

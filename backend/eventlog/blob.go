@@ -190,7 +190,7 @@ func (l *Log) OpenBlob(sha string) (*BlobReader, error) {
 	}
 	f, err := os.Open(l.blobPath(sha))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, domain.E(domain.CodeNotFound, "There is no artefact "+sha, "", nil)
+		return nil, domain.E(domain.CodeNotFound, "There is no artefact "+sha, "take its name from an event", nil)
 	}
 	if err != nil {
 		return nil, explain("The artefact cannot be read", err)
