@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/rand"
 	"net"
 	"net/http"
@@ -45,6 +46,8 @@ type pushWorld struct {
 	base string
 	// want is a copy of the source with the agent's work done and staged.
 	want *gittest.Repo
+	// fresh counts branches.
+	fresh int
 }
 
 func newPushWorld(t *testing.T) *pushWorld {
@@ -110,13 +113,14 @@ func (w *pushWorld) does(s, script string) {
 	}
 }
 
+// open opens a review of what goes to a branch; ref "" = one that nobody has used.
 func (w *pushWorld) open(p httpapi.ProjectView, remote, ref string) (v project.ReviewView) {
 	w.t.Helper()
-	in := map[string]any{}
-	if remote != "" {
-		in["remote"], in["ref"] = remote, ref
+	if ref == "" {
+		w.fresh++
+		ref = fmt.Sprintf("fresh-%d", w.fresh)
 	}
-	w.Call("POST", "/v1/projects/"+string(p.ID)+"/reviews", in, &v)
+	w.Call("POST", "/v1/projects/"+string(p.ID)+"/reviews", map[string]any{"remote": remote, "ref": ref}, &v)
 	return v
 }
 
@@ -235,7 +239,7 @@ func TestPush(t *testing.T) {
 	})
 
 	w.in(t, "a part of the changes, exactly", func(t *testing.T) {
-		v := w.open(p, "", "")
+		v := w.open(p, remote.Dir, "")
 		units := map[string][]string{}
 		for _, f := range v.Files {
 			units[f.Path] = f.Units
@@ -296,6 +300,9 @@ func TestPush(t *testing.T) {
 	})
 
 	w.in(t, "the remote moved", func(t *testing.T) {
+		// A branch that did not move takes what builds upon it.
+		w.src.Git("push", "-q", remote.Dir, "main:still")
+		w.lands(t, p, remote, remote.Dir, "still")
 		v := w.open(p, remote.Dir, "main")
 		if v.Expected != w.base {
 			t.Fatalf("%+v", v)
@@ -322,11 +329,40 @@ func TestPush(t *testing.T) {
 			t.Errorf("to another branch: %v %+v", err, pv)
 		}
 		// A branch that nobody looked at, with what these changes do not build upon.
-		if _, err := w.push(w.reviewed(p), map[string]any{"remote": remote.Dir, "ref": "main"}); code(err) != "conflict" {
+		if _, err := w.push(w.reviewed(p, remote), map[string]any{"remote": remote.Dir, "ref": "main"}); code(err) != "conflict" {
 			t.Errorf("a branch that nobody looked at: %v", err)
 		}
 		if got := remote.Git("rev-parse", "main"); got != theirs {
 			t.Errorf("the remote holds %s", got)
+		}
+	})
+
+	w.in(t, "one after the other", func(t *testing.T) {
+		v := w.open(p, remote.Dir, "steps")
+		rejected := v.Files[0]
+		w.decide(&v, "", "", review.Accept)
+		w.decide(&v, rejected.ID, "", review.Reject)
+		first, err := w.push(v, map[string]any{"remote": remote.Dir, "ref": "steps"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The next one begins where the branch is: what was rejected is asked again.
+		v = w.open(p, remote.Dir, "steps")
+		if v.Base != first.Commit || len(v.Files) != 1 || v.Files[0].Path != rejected.Path {
+			t.Fatalf("%+v", v)
+		}
+		w.decide(&v, "", "", review.Accept)
+		if _, err := w.push(v, map[string]any{"remote": remote.Dir, "ref": "steps"}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := remote.Git("rev-parse", "steps^{tree}"), w.want.Git("rev-parse", "refs/test/want^{tree}"); got != want {
+			t.Errorf("the branch holds %s, all of the work is %s", got, want)
+		}
+		if got := remote.Git("rev-list", "steps", "^"+first.Commit+"^"); len(strings.Fields(got)) != 2 {
+			t.Errorf("commits: %s", got)
+		}
+		if err := w.Try("POST", "/v1/projects/"+string(p.ID)+"/reviews", map[string]any{"remote": remote.Dir, "ref": "steps"}, nil); code(err) != "conflict" {
+			t.Errorf("nothing is new: %v", err)
 		}
 	})
 
@@ -353,7 +389,7 @@ func TestPush(t *testing.T) {
 	w.in(t, "the agent's commits", func(t *testing.T) {
 		w.does(s, `git -c user.name=Agent -c user.email=agent@example.org -c commit.gpgsign=false commit -q --allow-empty -m x; git add -A; git -c user.name=Agent -c user.email=agent@example.org commit -q -m "first: all"
 echo second >second.txt; git add -A; git -c user.name=Agent -c user.email=agent@example.org commit -q -m "second"`)
-		v := w.open(p, "", "")
+		v := w.open(p, remote.Dir, "")
 		w.decide(&v, "", "", review.Accept)
 		// What comes after the review was opened is not in it.
 		w.does(s, `echo evil >evil.txt; git add -A; git -c user.name=Agent -c user.email=agent@example.org commit -q --amend -m evil; echo dirty >dirty.txt`)
@@ -391,9 +427,9 @@ echo second >second.txt; git add -A; git -c user.name=Agent -c user.email=agent@
 }
 
 // reviewed opens a review and accepts all of it.
-func (w *pushWorld) reviewed(p httpapi.ProjectView) project.ReviewView {
+func (w *pushWorld) reviewed(p httpapi.ProjectView, remote *gittest.Repo) project.ReviewView {
 	w.t.Helper()
-	v := w.open(p, "", "")
+	v := w.open(p, remote.Dir, "")
 	w.decide(&v, "", "", review.Accept)
 	return v
 }
@@ -476,7 +512,7 @@ func pushOverSSH(t *testing.T, w *pushWorld, p httpapi.ProjectView, remote *gitt
 	w.lands(t, p, remote, address, "by-ssh")
 	w.lands(t, p, remote, fmt.Sprintf("ssh://127.0.0.1:%d%s", port, remote.Dir), "by-ssh-again")
 	// Another host key than the known one.
-	v := w.reviewed(p)
+	v := w.reviewed(p, remote)
 	put("known", fmt.Sprintf("[127.0.0.1]:%d %s", port, key("evil")))
 	if _, err := w.push(v, map[string]any{"remote": address, "ref": "never"}); code(err) != "unavailable" || !strings.Contains(err.Error(), "Host key verification failed") {
 		t.Errorf("a changed host key: %v", err)
@@ -509,7 +545,7 @@ func pushOverHTTPS(t *testing.T, w *pushWorld, p httpapi.ProjectView, remote *gi
 			return
 		}
 		inside.Add(1)
-		(&cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(remote.Dir), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=pat", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}).ServeHTTP(rw, q)
+		(&cgi.Handler{Path: backend, Stderr: io.Discard, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(remote.Dir), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=pat", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}).ServeHTTP(rw, q)
 	}))
 	defer srv.Close()
 	srv.Config.ErrorLog = nil
@@ -524,7 +560,7 @@ func pushOverHTTPS(t *testing.T, w *pushWorld, p httpapi.ProjectView, remote *gi
 	}
 	trust := fmt.Sprintf("[http]\n\tsslCAInfo = %s\n", ca)
 	address := srv.URL + "/" + filepath.Base(remote.Dir)
-	v := w.reviewed(p)
+	v := w.reviewed(p, remote)
 	fails := func(what, address string, codes ...string) {
 		t.Helper()
 		if _, err := w.push(v, map[string]any{"remote": address, "ref": "never"}); err == nil || !slices.Contains(codes, code(err)) || strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), pass) {
