@@ -106,7 +106,9 @@ func New(cfg Config) *Gate {
 	}
 	if cfg.Resolve == nil {
 		cfg.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+			// The dot keeps the system's search domains out: what is dialled is the
+			// name that was shown, not one it is the beginning of.
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
 		}
 	}
 	if cfg.CheckPublic == nil {
