@@ -201,17 +201,3 @@ func TestPace(t *testing.T) {
 		t.Errorf("another project waits too: %v", err)
 	}
 }
-
-// The system's resolver is asked for whole names; its hosts file still counts.
-func TestSystemResolver(t *testing.T) {
-	g := New(Config{})
-	addrs, err := g.cfg.Resolve(t.Context(), "localhost")
-	if err != nil || len(addrs) == 0 {
-		t.Fatalf("%v %v", addrs, err)
-	}
-	for _, a := range addrs {
-		if !a.IsLoopback() || CheckPublic(a) == nil {
-			t.Errorf("localhost is %s, and that passed as public: %v", a, CheckPublic(a) == nil)
-		}
-	}
-}

@@ -105,11 +105,7 @@ func New(cfg Config) *Gate {
 		cfg.DialTimeout = 15 * time.Second
 	}
 	if cfg.Resolve == nil {
-		cfg.Resolve = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			// The dot keeps the system's search domains out: what is dialled is the
-			// name that was shown, not one it is the beginning of.
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
-		}
+		cfg.Resolve = systemResolve
 	}
 	if cfg.CheckPublic == nil {
 		cfg.CheckPublic = CheckPublic
