@@ -81,6 +81,10 @@ func (b *bench) exec(ctx context.Context, rounds, cold int) (*report, error) {
 	if b.lima, err = newLima(b.run, b.bin, b.dir, img, accel); err != nil {
 		return nil, err
 	}
+	version, err := b.lima.version(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := b.lima.start(ctx, "warm"); err != nil {
 		return nil, err
 	}
@@ -98,7 +102,7 @@ func (b *bench) exec(ctx context.Context, rounds, cold int) (*report, error) {
 	rep.about = []string{
 		fmt.Sprintf("host: %d cores, load average %s before and %s after; guests: %d processors, %d MiB, accelerator %s, image %s", runtime.NumCPU(), before, load(), cpus, memoryMiB, accel, hash[:12]),
 		"ours: over HTTP on the core's socket, through policy and log; each execution's events were found in the log",
-		"peer: limactl 1.2.2 in plain mode, same image and size, its own (slirp) network, both machines running at once",
+		fmt.Sprintf("peer: %s in plain mode, same image, kernel command line and size, its own (slirp) network, both machines running at once", version),
 		"cold: from nothing to the first command answered, against limactl start of a new instance; image built, accelerator probed and one machine of each made before",
 	}
 	return rep, nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"glasshouse/vm/image"
@@ -121,6 +122,11 @@ func copyProgram(from, to string) error {
 		err = e
 	}
 	return err
+}
+
+func (l *lima) version(ctx context.Context) (string, error) {
+	r, err := l.run.Run(ctx, proc.Cmd{Role: "bench", Path: l.limactl, Args: []string{"--version"}, User: l.user, Env: l.env, Dir: "/"})
+	return strings.TrimSpace(string(r.Stdout)), err
 }
 
 func (l *lima) do(ctx context.Context, program string, args ...string) error {
