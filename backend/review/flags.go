@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"unicode"
 
 	"glasshouse/backend/git/odb"
 	"glasshouse/backend/git/packcheck"
@@ -183,9 +184,23 @@ func flagPath(f *File, nt string, add func(string, string, ...any)) {
 	if f.Op == OpRename && isTest(strings.ToLower(f.OldPath)) && !isTest(low) {
 		add(FlagDeletedTest, "what was a test is renamed to something that is none")
 	}
-	if f.Display != f.Path {
+	switch {
+	case f.Display != f.Path:
 		add(FlagName, "the name holds characters that hide or mislead")
+	case oddSpaces(f.Path):
+		add(FlagName, "the name holds spaces that cannot be told apart or seen")
 	}
+}
+
+// oddSpaces reports spaces at the ends of a part of a path, two in a row, and all
+// that look like a space and are none.
+func oddSpaces(p string) bool {
+	for part := range strings.SplitSeq(p, "/") {
+		if strings.Trim(part, " ") != part || strings.Contains(part, "  ") {
+			return true
+		}
+	}
+	return strings.ContainsFunc(p, func(r rune) bool { return r != ' ' && unicode.Is(unicode.Zs, r) })
 }
 
 func isTest(low string) bool {
