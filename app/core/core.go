@@ -174,6 +174,9 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if err := c.projects.Load(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.projects.Tidy(ctx); err != nil {
+		c.log.Warn("something of deleted projects is left", "err", err)
+	}
 	if c.tools, err = tool.NewRegistry(builtin.All()...); err != nil {
 		return nil, err
 	}

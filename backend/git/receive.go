@@ -60,7 +60,9 @@ func (m *Mirror) receive(ctx context.Context, r io.Reader, want []string, lim Li
 	if err != nil {
 		return out, err
 	}
-	if c, ok := r.(io.Closer); ok {
+	// A file is the process's own input, which ends with it, and whoever gave it closes
+	// it: closing it here could meet the very start of the process.
+	if c, ok := r.(io.Closer); ok && !isFile(r) {
 		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 		defer stop()
 	}
@@ -100,6 +102,11 @@ func (m *Mirror) receive(ctx context.Context, r io.Reader, want []string, lim Li
 		return Received{}, &PackError{nil, "the checking process named its files wrongly"}
 	}
 	return out, m.adopt(q, rep.Pack)
+}
+
+func isFile(r io.Reader) bool {
+	_, ok := r.(*os.File)
+	return ok
 }
 
 // adopt moves a checked pack into the object store: the pack first, as an index

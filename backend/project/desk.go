@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
@@ -105,9 +106,55 @@ func (v *PushView) end(p *event.PushEnded) {
 
 func reviewRef(id domain.ReviewID) string { return "refs/glasshouse/reviews/" + string(id) }
 
-// OpenReview takes the workspace's changes out of the machine and opens a review
-// of them. With a remote and a ref, what the ref holds now is what it must still
-// hold at the push.
+// base is what a review's changes are compared with and built upon. At first that
+// is what the workspace began with. What a push put on a branch is accepted and
+// gone out, so the next review for that branch begins there: it shows what is new
+// and what was rejected before, and its push builds upon what the branch holds.
+// With a remote the branch itself says which push that was, whatever is recorded of
+// its outcome; without one it is the newest push that went well.
+func (d *desk) base(project domain.ProjectID, imported, remote, ref, expected string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	base, at := imported, int64(0)
+	for _, sh := range d.all {
+		if sh.project != project {
+			continue
+		}
+		sh.seen.Lock()
+		for _, v := range sh.pushes {
+			switch {
+			case remote != "" && v.Remote == remote && v.Ref == ref && v.Commit == expected:
+				base = v.Commit
+			case remote == "" && v.State == "ok" && v.At >= at:
+				base, at = v.Commit, v.At
+			}
+		}
+		sh.seen.Unlock()
+	}
+	return base
+}
+
+// pushing reports whether a push of a project is under way.
+func (d *desk) pushing(project domain.ProjectID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, sh := range d.all {
+		if sh.project != project {
+			continue
+		}
+		sh.seen.Lock()
+		running := slices.ContainsFunc(sh.pushes, func(v PushView) bool { return v.State == "running" })
+		sh.seen.Unlock()
+		if running {
+			return true
+		}
+	}
+	return false
+}
+
+// OpenReview takes the workspace's changes out of the machine, which is started for
+// it, and opens a review of them. With a remote and a ref, what the ref holds now is
+// what it must still hold at the push. See base for what they are compared with.
 func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, ref string, actor domain.Actor) (ReviewView, error) {
 	p, err := s.Get(id)
 	if err != nil {
@@ -127,16 +174,22 @@ func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, r
 			return ReviewView{}, err
 		}
 	}
+	ev.Base = s.desk.base(p.ID, imp.Commit, ev.Remote, ev.Ref, ev.Expected)
+	unchanged := domain.E(domain.CodeConflict, "nothing changed since the project was made", "", nil)
+	if ev.Base != imp.Commit {
+		unchanged = domain.E(domain.CodeConflict, "nothing changed since the last push", "", nil)
+	}
 	g, err := s.cfg.Fleet.Ensure(ctx, p)
 	if err != nil {
 		return ReviewView{}, err
 	}
+	// The machine has what it began with, but not what the host made of it.
 	cand, err := g.Git().Candidate(ctx, imp.Commit, "Changes from "+p.Name)
 	if err != nil {
 		return ReviewView{}, domain.E(domain.CodeUnavailable, "the machine could not make a commit of its changes", "look at 'git status' in the workspace", err)
 	}
-	if cand.Commit == imp.Commit {
-		return ReviewView{}, domain.E(domain.CodeConflict, "nothing changed since the project was made", "", nil)
+	if cand.Commit == imp.Commit || cand.Commit == ev.Base {
+		return ReviewView{}, unchanged
 	}
 	var have []string
 	if imp.Commit != "" {
@@ -155,9 +208,18 @@ func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, r
 	if err := m.SetRef(reviewRef(ev.Review), cand.Commit, ""); err != nil {
 		return ReviewView{}, err
 	}
+	opened := false
+	defer func() {
+		if !opened {
+			_ = m.DeleteRef(reviewRef(ev.Review))
+		}
+	}()
 	diff, err := s.build(ctx, m, ev.Base, ev.Candidate)
 	if err != nil {
 		return ReviewView{}, err
+	}
+	if len(diff.Files) == 0 && ev.Base != imp.Commit {
+		return ReviewView{}, unchanged
 	}
 	if len(diff.Files) == 0 {
 		return ReviewView{}, domain.E(domain.CodeConflict, "the machine's commits change no file", "", nil)
@@ -167,6 +229,7 @@ func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, r
 	if err != nil {
 		return ReviewView{}, err
 	}
+	opened = true
 	sh := &sheet{id: ev.Review, project: p.ID, opened: ev, at: out[0].At, decisions: review.Decisions{}, diff: diff}
 	s.desk.mu.Lock()
 	s.desk.all[sh.id] = sh
@@ -233,8 +296,11 @@ func (s *Service) ready(ctx context.Context, sh *sheet, m *git.Mirror) error {
 	defer sh.seen.Unlock()
 	sh.diff = diff
 	for _, d := range sh.replay {
-		if err := apply(sh, d.File, d.Unit, review.Decision(d.Decision)); err != nil {
-			return fmt.Errorf("a recorded decision no longer fits the review: %w", err)
+		before := sh.decisions.Clone()
+		if apply(sh, d.File, d.Unit, review.Decision(d.Decision)) != nil {
+			// A later version cuts the changes otherwise: what the decision was about
+			// waits for one again, which a push refuses until it came.
+			sh.decisions = before
 		}
 	}
 	sh.replay = nil
@@ -267,18 +333,48 @@ func (s *Service) Review(ctx context.Context, id domain.ReviewID) (ReviewView, e
 	return sh.view(true), nil
 }
 
-// Reviews lists a project's reviews, newest first, without their files.
+// Reviews lists a project's reviews ("" = of all projects), newest first, without
+// their files.
 func (s *Service) Reviews(id domain.ProjectID) []ReviewView {
 	s.desk.mu.Lock()
-	defer s.desk.mu.Unlock()
-	out := []ReviewView{}
+	var all []*sheet
 	for _, sh := range s.desk.all {
 		if id == "" || sh.project == id {
-			out = append(out, sh.view(false))
+			all = append(all, sh)
 		}
+	}
+	s.desk.mu.Unlock()
+	out := []ReviewView{}
+	for _, sh := range all {
+		if !s.exists(sh.project) {
+			continue
+		}
+		s.recount(sh)
+		out = append(out, sh.view(false))
 	}
 	slices.SortFunc(out, func(a, b ReviewView) int { return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(b.ID, a.ID)) })
 	return out
+}
+
+// recount builds the diff of a review with decisions of an earlier core, so that
+// they are counted. One that cannot be built shows as undecided.
+func (s *Service) recount(sh *sheet) {
+	sh.seen.Lock()
+	built := sh.diff != nil
+	sh.seen.Unlock()
+	if built {
+		return
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if len(sh.replay) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if m, err := s.mirror(sh.project); err == nil {
+		_ = s.ready(ctx, sh, m)
+	}
 }
 
 func (sh *sheet) view(files bool) ReviewView {

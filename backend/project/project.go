@@ -55,6 +55,8 @@ type Service struct {
 	cfg     Config
 	mu      sync.Mutex
 	all     map[domain.ProjectID]*domain.Project
+	leaving map[domain.ProjectID]bool           // being deleted
+	gone    map[domain.ProjectID]domain.Project // deleted, as the log told at Load
 	base    map[domain.ProjectID]event.ProjectImported
 	mirrors map[domain.ProjectID]*git.Mirror
 	desk    *desk
@@ -62,7 +64,7 @@ type Service struct {
 
 // New returns a service without projects; Load fills it.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg, all: map[domain.ProjectID]*domain.Project{}, base: map[domain.ProjectID]event.ProjectImported{}, mirrors: map[domain.ProjectID]*git.Mirror{}}
+	s := &Service{cfg: cfg, all: map[domain.ProjectID]*domain.Project{}, leaving: map[domain.ProjectID]bool{}, gone: map[domain.ProjectID]domain.Project{}, base: map[domain.ProjectID]event.ProjectImported{}, mirrors: map[domain.ProjectID]*git.Mirror{}}
 	s.desk = newDesk(s)
 	return s
 }
@@ -84,6 +86,9 @@ func (s *Service) Load(ctx context.Context) error {
 			pr := p.Project
 			s.all[e.ProjectID] = &pr
 		case *event.ProjectDeleted:
+			if p := s.all[e.ProjectID]; p != nil {
+				s.gone[e.ProjectID] = *p
+			}
 			delete(s.all, e.ProjectID)
 		case *event.ProjectImported:
 			s.base[e.ProjectID] = *p
@@ -92,6 +97,45 @@ func (s *Service) Load(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// Tidy finishes what an earlier core did not get to: a project whose making was cut
+// short is taken away again, and what is left of deleted ones goes to the trash.
+// Only what the log says was deleted is touched; a folder that cannot be listed says
+// nothing.
+func (s *Service) Tidy(ctx context.Context) error {
+	var errs []error
+	for _, p := range s.List() {
+		if _, filled := s.Imported(p.ID); !filled {
+			if err := s.remove(ctx, p, "host"); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", p.Name, err))
+			}
+		}
+	}
+	there := map[string]bool{}
+	for kind, m := range s.cfg.Fleet.Kinds() {
+		ids, err := m.List(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the %s machines cannot be listed: %w", kind, err))
+			continue
+		}
+		for _, id := range ids {
+			there[kind+"/"+id] = true
+		}
+	}
+	for _, p := range s.gone {
+		var err error
+		if there[p.Kind+"/"+string(p.Machine)] {
+			err = s.cfg.Fleet.Destroy(ctx, p)
+		}
+		if _, terr := s.cfg.Trash(p.ID); terr != nil {
+			err = errors.Join(err, terr)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // CreateRequest of a project.
@@ -114,7 +158,12 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 		}
 		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/source", What: fmt.Sprintf("the source %q is no absolute path", r.Source), Hint: "give the whole path of the folder"}
 	}
-	r.Name = cmp.Or(strings.TrimSpace(r.Name), filepath.Base(r.Source))
+	if r.Name = strings.TrimSpace(r.Name); r.Name == "" {
+		if r.Source == "" {
+			return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: "a project without a source needs a name", Hint: "give it one"}
+		}
+		r.Name = filepath.Base(r.Source)
+	}
 	if r.Name == "" || r.Name == "." || len(r.Name) > 100 || !utf8.ValidString(r.Name) || strings.ContainsFunc(r.Name, unsafeRune) {
 		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: fmt.Sprintf("the name %q cannot be used", r.Name), Hint: "give 1 to 100 characters that can be printed"}
 	}
@@ -209,7 +258,7 @@ func (s *Service) Get(id domain.ProjectID) (domain.Project, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return domain.Project{}, domain.E(domain.CodeNotFound, fmt.Sprintf("there is no project %q", id), "list them with 'glasshouse project list'", nil)
+		return domain.Project{}, notThere(id)
 	}
 	return domain.Project{}, domain.E(domain.CodeConflict, fmt.Sprintf("%d projects are called %q", len(found), id), "give the project's id", nil)
 }
@@ -246,20 +295,51 @@ func (s *Service) Delete(ctx context.Context, id domain.ProjectID, actor domain.
 	return s.remove(ctx, p, actor)
 }
 
-// remove records the end first, so that a rescan never revives the project.
+// remove records the end first, so that a rescan never revives the project. What
+// then cannot be taken away is taken by the next core's Tidy.
 func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Actor) error {
-	if err := s.append(ctx, p.ID, actor, &event.ProjectDeleted{}); err != nil {
-		return err
+	if s.desk.pushing(p.ID) {
+		return domain.E(domain.CodeConflict, fmt.Sprintf("a push of project %s is running", p.Name), "wait for its end, then delete the project", nil)
 	}
 	s.mu.Lock()
-	delete(s.all, p.ID)
-	delete(s.mirrors, p.ID)
+	switch {
+	case s.all[p.ID] == nil:
+		s.mu.Unlock()
+		return notThere(p.ID)
+	case s.leaving[p.ID]:
+		s.mu.Unlock()
+		return domain.E(domain.CodeConflict, fmt.Sprintf("project %s is being deleted already", p.Name), "", nil)
+	}
+	s.leaving[p.ID] = true
 	s.mu.Unlock()
-	err := s.cfg.Fleet.Destroy(ctx, p)
+	err := s.append(ctx, p.ID, actor, &event.ProjectDeleted{})
+	s.mu.Lock()
+	delete(s.leaving, p.ID)
+	if err == nil {
+		delete(s.all, p.ID)
+		delete(s.mirrors, p.ID)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	// The caller may go; what was begun is finished.
+	ctx = context.WithoutCancel(ctx)
+	err = s.cfg.Fleet.Destroy(ctx, p)
 	if _, terr := s.cfg.Trash(p.ID); terr != nil {
 		err = errors.Join(err, terr)
 	}
 	return err
+}
+
+func notThere(id domain.ProjectID) error {
+	return domain.E(domain.CodeNotFound, fmt.Sprintf("there is no project %q", id), "list them with 'glasshouse project list'", nil)
+}
+
+func (s *Service) exists(id domain.ProjectID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id] != nil
 }
 
 // AddEgressRule records a rule about a host that a person wrote.
@@ -273,6 +353,9 @@ func (s *Service) mirror(id domain.ProjectID) (*git.Mirror, error) {
 	defer s.mu.Unlock()
 	if m := s.mirrors[id]; m != nil {
 		return m, nil
+	}
+	if s.all[id] == nil {
+		return nil, notThere(id) // a mirror is never made for a project that is gone
 	}
 	m, err := s.cfg.Mirror(id)
 	if err != nil {

@@ -2,10 +2,12 @@ package project
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
 	"glasshouse/backend/git"
 	"glasshouse/backend/review"
 )
@@ -86,20 +88,37 @@ func (s *Service) Push(ctx context.Context, id domain.ReviewID, r PushRequest) (
 		return PushView{}, err
 	}
 	v := PushView{Remote: plan.Address, Ref: plan.Ref, Commit: plan.Commit, Tree: plan.Tree, State: "running", At: time.Now().UnixMilli()}
+	sh.seen.Lock()
+	sh.pushes = append(sh.pushes, v)
+	mine := len(sh.pushes) - 1
+	sh.seen.Unlock()
 	// A push under way is not given up because the caller went.
 	res, err := plan.Push(context.WithoutCancel(ctx), m, r.Digest, sh.decisions)
 	end := &event.PushEnded{Review: id, OK: err == nil && res.OK, Output: text(clip(res.Output, 32<<10))}
 	if err != nil {
 		end.Reason = text(clip(err.Error(), 4000))
 	}
-	if aerr := s.append(ctx, sh.project, "host", end); aerr != nil && err == nil {
+	if aerr := s.recordEnd(ctx, sh.project, end); aerr != nil && err == nil {
 		err = aerr
 	}
 	v.end(end)
 	sh.seen.Lock()
-	sh.pushes = append(sh.pushes, v)
+	sh.pushes[mine] = v
 	sh.seen.Unlock()
 	return v, err
+}
+
+// recordEnd records a push's outcome, trying for a while when the log is full: what
+// is not recorded is "unknown" to the next core.
+func (s *Service) recordEnd(ctx context.Context, id domain.ProjectID, end *event.PushEnded) error {
+	var err error
+	for delay := 20 * time.Millisecond; delay < 6*time.Second; delay *= 2 {
+		if err = s.append(ctx, id, "host", end); err == nil || domain.CodeOf(err) == domain.CodeInvalid || errors.Is(err, eventlog.ErrClosed) {
+			return err
+		}
+		time.Sleep(delay)
+	}
+	return err
 }
 
 func clip(s string, n int) string {
