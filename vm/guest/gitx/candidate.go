@@ -15,14 +15,16 @@ import (
 
 // snapshot prints the tree of everything `git add -A` would stage, by way of a
 // copy of the user's index, so that the index itself and its stat cache stay as
-// they are. It runs as the agent user in one shell.
+// they are. It runs as the agent user in one shell. The copy keeps the index's time:
+// by that git knows which files may have changed in the second they were staged in,
+// and reads those; with a later time it would take them for unchanged.
 const snapshot = `set -eu
 dir=$(git rev-parse --absolute-git-dir)
 from=$(git rev-parse --git-path index)
 rm -f "$dir"/glasshouse-index-*
 to=$dir/glasshouse-index-$$
 trap 'rm -f "$to" "$to.lock"' EXIT
-if [ -f "$from" ]; then cp -- "$from" "$to"; fi
+if [ -f "$from" ]; then cp --preserve=timestamps -- "$from" "$to"; fi
 export GIT_INDEX_FILE="$to"
 git add -A . >&2
 git write-tree

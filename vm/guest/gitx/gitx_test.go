@@ -410,6 +410,29 @@ func TestCandidateByTheUsersRules(t *testing.T) {
 	}
 }
 
+// A file that was changed in the second it was staged in, without another size, is
+// told from an unchanged one only by the time of the index.
+func TestCandidateSeesChangesWithinASecond(t *testing.T) {
+	r := imported(t)
+	r.git("config", "core.trustctime", "false") // what a slow machine's clock would hide
+	then := time.Unix(1_700_000_000, 0)
+	set := func(text string) {
+		write(t, r.ws+"/a.txt", text)
+		if err := os.Chtimes(r.ws+"/a.txt", then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("one\n")
+	r.git("add", "a.txt")
+	if err := os.Chtimes(r.ws+"/.git/index", then, then); err != nil {
+		t.Fatal(err)
+	}
+	set("two\n")
+	if c := r.candidate(r.head); r.git("show", c.Commit+":a.txt") != "two" {
+		t.Fatal("the change is not in the candidate")
+	}
+}
+
 func TestCandidateWithoutIdentity(t *testing.T) {
 	src, head := source(t)
 	ws := t.TempDir()
