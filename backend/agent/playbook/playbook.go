@@ -2,6 +2,10 @@
 // model: each call's arguments are given, and each says what it expects; the
 // first expectation that does not hold ends the turn.
 //
+// ${name} in arguments and sentences stands for what an earlier step captured under
+// that name, put in once and as it is. A name that no step captures is left alone,
+// for it may be a shell's own variable.
+//
 //	name: fix the failing test
 //	steps:
 //	  - say: The test fails first.
@@ -21,14 +25,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
 	"glasshouse/backend/agent"
 	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
 	"glasshouse/backend/session"
 )
 
@@ -82,6 +90,9 @@ func Parse(src []byte) (*Playbook, error) {
 		}
 		return nil, domain.E(domain.CodeInvalid, "the playbook cannot be read", "see the README for its form", err)
 	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, domain.E(domain.CodeInvalid, "the playbook has a second document after ---", "put all steps into one", nil)
+	}
 	var tree yaml.Node
 	_ = yaml.Unmarshal(src, &tree)
 	for i, n := range stepNodes(&tree) {
@@ -92,27 +103,119 @@ func Parse(src []byte) (*Playbook, error) {
 	if len(pb.Steps) == 0 {
 		return nil, domain.E(domain.CodeInvalid, "the playbook has no steps", "list them under steps:", nil)
 	}
+	captures := map[string]bool{}
 	for _, s := range pb.Steps {
-		if (s.Say == "") == (s.Tool == "") {
-			return nil, bad(s.line, "a step has either say: or tool:")
+		for name := range s.Capture {
+			captures[name] = true
 		}
-		if s.Until != "" && s.Until != "ended" && s.Until != "sealed" {
-			return nil, bad(s.line, "until: is ended or sealed, not %q", s.Until)
+	}
+	known := map[string]bool{}
+	for _, s := range pb.Steps {
+		if err := s.check(); err != nil {
+			return nil, bad(s.line, "%v", err)
 		}
-		if _, err := regexp.Compile(s.Expect.Matches); err != nil {
-			return nil, bad(s.line, "matches: %v", err)
-		}
-		for name, re := range s.Capture {
-			r, err := regexp.Compile(re)
-			if err != nil {
-				return nil, bad(s.line, "capture %s: %v", name, err)
+		for _, name := range refs(s.Say, s.Args) {
+			if captures[name] && !known[name] {
+				return nil, bad(s.line, "${%s} is used before a step captures it", name)
 			}
-			if r.NumSubexp() != 1 {
-				return nil, bad(s.line, "capture %s needs exactly one group in parentheses", name)
-			}
+		}
+		for name := range s.Capture {
+			known[name] = true
 		}
 	}
 	return &pb, nil
+}
+
+// ends are the words that an outcome can be expected by.
+var ends = []string{string(domain.OutcomeOK), string(domain.OutcomeFailed), string(domain.OutcomeTimeout), string(domain.OutcomeCancelled), string(domain.OutcomeUnknown),
+	string(domain.OutcomeUnavailable), string(domain.StepDenied), string(domain.StepExpired)}
+
+// check finds what could never work, before anything runs.
+func (s *Step) check() error {
+	e := &s.Expect
+	switch {
+	case (s.Say == "") == (s.Tool == ""):
+		return errors.New("a step has either say: or tool:")
+	case s.Say != "" && (s.Args != nil || s.Capture != nil || s.Until != "" || !reflect.ValueOf(*e).IsZero()):
+		return errors.New("a say: has nothing beside it")
+	case s.Until != "" && s.Until != "ended" && s.Until != "sealed":
+		return fmt.Errorf("until: is ended or sealed, not %q", s.Until)
+	case s.Until == "ended" && len(e.Changed) > 0:
+		return errors.New("changed: is known when the step is sealed; take until: ended away")
+	case e.Outcome != "" && !slices.Contains(ends, e.Outcome):
+		return fmt.Errorf("there is no outcome %q; there are %s", e.Outcome, strings.Join(ends, ", "))
+	}
+	if err := plain(s.Args); err != nil {
+		return fmt.Errorf("args: %w", err)
+	}
+	if _, err := regexp.Compile(e.Matches); err != nil {
+		return fmt.Errorf("matches: %w", err)
+	}
+	for name, re := range s.Capture {
+		if !varName.MatchString(name) {
+			return fmt.Errorf("capture %q: a name has small letters, digits and _, so that ${%s} finds it", name, name)
+		}
+		r, err := regexp.Compile(re)
+		if err != nil {
+			return fmt.Errorf("capture %s: %w", name, err)
+		}
+		if r.NumSubexp() != 1 {
+			return fmt.Errorf("capture %s needs exactly one group in parentheses", name)
+		}
+	}
+	return nil
+}
+
+// plain accepts what JSON can hold and means the same there.
+func plain(v any) error {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			if err := plain(x); err != nil {
+				return fmt.Errorf("%s: %w", k, err)
+			}
+		}
+	case []any:
+		for _, x := range v {
+			if err := plain(x); err != nil {
+				return err
+			}
+		}
+	case time.Time:
+		return errors.New("a date must stand in quotes")
+	case map[any]any:
+		return errors.New("a key that is no text must stand in quotes")
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return errors.New("a number must be finite")
+		}
+	}
+	return nil
+}
+
+// refs lists the names that a step's texts refer to.
+func refs(vs ...any) (out []string) {
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			for _, m := range varRef.FindAllStringSubmatch(v, -1) {
+				out = append(out, m[1])
+			}
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		case map[string]any:
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	for _, v := range vs {
+		walk(v)
+	}
+	return out
 }
 
 func stepNodes(doc *yaml.Node) []*yaml.Node {
@@ -143,6 +246,9 @@ func (*Agent) Name() string { return "playbook" }
 func (p *Agent) Turn(ctx context.Context, w agent.Work, _ string) error {
 	vars := map[string]string{}
 	for i, s := range p.pb.Steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if s.Say != "" {
 			if err := w.Say(ctx, expand(s.Say, vars)); err != nil {
 				return err
@@ -225,17 +331,23 @@ func (e Expect) check(v session.StepView) error {
 	return nil
 }
 
+// gap stands where an output was cut.
+const gap = "\n[…]\n"
+
 // answer is everything a step said, as one text: output, then the tool's own answer.
 func answer(v session.StepView) string {
 	if v.Ended == nil {
 		return ""
 	}
 	var b strings.Builder
-	if o := v.Ended.Stdout; o != nil {
-		b.WriteString(o.Head + o.Tail)
-	}
-	if o := v.Ended.Stderr; o != nil {
-		b.WriteString(o.Head + o.Tail)
+	for _, o := range []*event.OutputStream{v.Ended.Stdout, v.Ended.Stderr} {
+		if o == nil {
+			continue
+		}
+		b.WriteString(o.Head)
+		if o.Tail != "" {
+			b.WriteString(gap + o.Tail) // nothing matches across what is not there
+		}
 	}
 	flatten(&b, v.Ended.Result)
 	return b.String()
@@ -245,7 +357,9 @@ func answer(v session.StepView) string {
 // expressions match what a person would read.
 func flatten(b *strings.Builder, raw json.RawMessage) {
 	var v any
-	if json.Unmarshal(raw, &v) != nil {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber() // 1000000 is not 1e+06
+	if dec.Decode(&v) != nil {
 		return
 	}
 	var walk func(v any)
@@ -253,7 +367,7 @@ func flatten(b *strings.Builder, raw json.RawMessage) {
 		switch v := v.(type) {
 		case string:
 			b.WriteString("\n" + v)
-		case float64, bool:
+		case json.Number, bool:
 			fmt.Fprintf(b, "\n%v", v)
 		case []any:
 			for _, x := range v {
@@ -276,10 +390,12 @@ func flatten(b *strings.Builder, raw json.RawMessage) {
 func short(s string) string {
 	s = strings.TrimSpace(s)
 	if len(s) > 1200 {
-		return s[:600] + " … " + s[len(s)-600:]
+		return strings.ToValidUTF8(s[:600], "") + " … " + strings.ToValidUTF8(s[len(s)-600:], "")
 	}
 	return s
 }
+
+var varName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
 var varRef = regexp.MustCompile(`\$\{([a-z_][a-z0-9_]*)\}`)
 
