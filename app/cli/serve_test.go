@@ -103,12 +103,33 @@ func TestServeOpensTheDoorToItsOwnAddress(t *testing.T) {
 	if status, b := get(base + "v1/info"); status != http.StatusForbidden || strings.Contains(b, "core") {
 		t.Errorf("the core without the token: %d %s", status, b)
 	}
-	if status, b := get(address); status != 200 || b != "the page" {
-		t.Errorf("the printed address: %d %s", status, b)
+	resp, err := c.Get(address)
+	if err != nil {
+		t.Fatal(err)
 	}
+	page, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	key, found := strings.CutPrefix(resp.Request.URL.Fragment, "key=")
+	if resp.StatusCode != 200 || string(page) != "the page" || !found {
+		t.Errorf("the printed address: %d %s %s", resp.StatusCode, resp.Request.URL, page)
+	}
+	// Every port of this computer is handed the cookie, so it opens no calls by itself.
+	if status, b := get(base + "v1/info"); status != http.StatusForbidden || strings.Contains(b, "core") {
+		t.Errorf("with the cookie alone: %d %s", status, b)
+	}
+	req, err := http.NewRequest(http.MethodGet, base+"v1/info", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Glasshouse-Key", key)
+	if resp, err = c.Do(req); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
 	// The listener's own cookie is nothing to the core.
-	if status, b := get(base + "v1/info"); status != 200 || b != `core GET /v1/info cookie=""` {
-		t.Errorf("with the cookie: %d %s", status, b)
+	if resp.StatusCode != 200 || string(b) != `core GET /v1/info cookie=""` {
+		t.Errorf("with the page's key: %d %s", resp.StatusCode, b)
 	}
 	if code := end(); code != 0 {
 		t.Errorf("it ended with %d", code)

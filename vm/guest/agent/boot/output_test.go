@@ -5,6 +5,7 @@ package boot_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -239,7 +240,12 @@ func TestSignalsAreDefault(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(nil)
 	r := h.run(g, sh("grep -E '^Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd | wc -l"))
-	if r.out != "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n4\n" {
-		t.Fatalf("got %q", r.out)
+	// Signals 32 and 33 are the C library's own: no program can set them, and some
+	// starters leave them ignored.
+	const libc = 1<<31 | 1<<32
+	var blocked, ignored uint64
+	var open int
+	if _, err := fmt.Sscanf(r.out, "SigBlk:\t%x\nSigIgn:\t%x\n%d\n", &blocked, &ignored, &open); err != nil || blocked != 0 || ignored&^libc != 0 || open != 4 {
+		t.Fatalf("got %q: %v", r.out, err)
 	}
 }
