@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,39 +24,54 @@ type Paths struct {
 }
 
 // Default returns the usual places, which the environment may move:
-// GLASSHOUSE_DATA, GLASSHOUSE_CONFIG and GLASSHOUSE_CACHE, else the platform's.
+// GLASSHOUSE_DATA, GLASSHOUSE_CONFIG and GLASSHOUSE_CACHE, else the platform's. A
+// home folder is only needed for places that are not given.
 func Default() (Paths, error) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return Paths{}, domain.E(domain.CodeInvalid, "there is no home folder", "set HOME, or GLASSHOUSE_DATA and GLASSHOUSE_CONFIG", err)
+	home, herr := os.UserHomeDir()
+	if herr == nil && !filepath.IsAbs(home) {
+		herr = fmt.Errorf("HOME is %q, not an absolute path", home)
 	}
-	p := Paths{
-		Data:   filepath.Join(xdg("XDG_DATA_HOME", home, ".local/share"), "glasshouse"),
-		Config: filepath.Join(xdg("XDG_CONFIG_HOME", home, ".config"), "glasshouse"),
-		Cache:  filepath.Join(xdg("XDG_CACHE_HOME", home, ".cache"), "glasshouse"),
-	}
-	if runtime.GOOS == "darwin" {
-		p.Data = filepath.Join(home, "Library", "Application Support", "Glasshouse")
-	} else if os.Geteuid() == 0 {
-		// Machines of a root core run as a service user, which cannot enter /root.
-		p.Data = "/var/lib/glasshouse"
-	}
-	for env, at := range map[string]*string{"GLASSHOUSE_DATA": &p.Data, "GLASSHOUSE_CONFIG": &p.Config, "GLASSHOUSE_CACHE": &p.Cache} {
-		if v := os.Getenv(env); v != "" {
-			if !filepath.IsAbs(v) {
-				return Paths{}, domain.E(domain.CodeInvalid, fmt.Sprintf("%s is %q", env, v), "give an absolute path", nil)
+	var p Paths
+	for _, place := range []struct {
+		env   string
+		at    *string
+		usual func() (string, error)
+	}{
+		{"GLASSHOUSE_DATA", &p.Data, func() (string, error) {
+			switch {
+			case runtime.GOOS == "darwin":
+				return filepath.Join(home, "Library", "Application Support", "Glasshouse"), herr
+			case os.Geteuid() == 0:
+				// Machines of a root core run as a service user, which cannot enter /root.
+				return "/var/lib/glasshouse", nil
 			}
-			*at = filepath.Clean(v)
+			return xdg("XDG_DATA_HOME", home, ".local/share", herr)
+		}},
+		{"GLASSHOUSE_CONFIG", &p.Config, func() (string, error) { return xdg("XDG_CONFIG_HOME", home, ".config", herr) }},
+		{"GLASSHOUSE_CACHE", &p.Cache, func() (string, error) { return xdg("XDG_CACHE_HOME", home, ".cache", herr) }},
+	} {
+		if v := os.Getenv(place.env); v != "" {
+			if !filepath.IsAbs(v) {
+				return Paths{}, domain.E(domain.CodeInvalid, fmt.Sprintf("%s is %q", place.env, v), "give an absolute path", nil)
+			}
+			*place.at = filepath.Clean(v)
+			continue
 		}
+		v, err := place.usual()
+		if err != nil {
+			return Paths{}, domain.E(domain.CodeInvalid, "there is no home folder", "set HOME, or "+place.env, err)
+		}
+		*place.at = v
 	}
 	return p, nil
 }
 
-func xdg(env, home, rest string) string {
+// xdg is our folder in one of the platform's usual places; herr is why there is no home.
+func xdg(env, home, rest string, herr error) (string, error) {
 	if v := os.Getenv(env); filepath.IsAbs(v) {
-		return v
+		return filepath.Join(v, "glasshouse"), nil
 	}
-	return filepath.Join(home, rest)
+	return filepath.Join(home, rest, "glasshouse"), herr
 }
 
 func (p Paths) Socket() string           { return filepath.Join(p.Data, "core.sock") }
@@ -72,8 +88,8 @@ func (p Paths) ConfigFile() string       { return filepath.Join(p.Config, "confi
 
 // Settings a person can change in config.toml.
 type Settings struct {
-	// Machine is the kind new projects get: "lima" or "local". Empty = lima where
-	// a VM can run with hardware help, else local.
+	// Machine is the kind new projects get: "lima" or "local". Empty = local on
+	// Linux, lima elsewhere.
 	Machine string `toml:"machine"`
 	CPUs    int    `toml:"cpus"`
 	Memory  int    `toml:"memory_mib"`
@@ -109,6 +125,14 @@ func (p Paths) Load() (Settings, error) {
 			return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: %s is %d", p.ConfigFile(), name, v), "give a number of at least 0", nil)
 		}
 	}
+	if s.Resolver != "" {
+		if host, port, err := net.SplitHostPort(s.Resolver); err != nil || host == "" || port == "" {
+			return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: resolver is %q", p.ConfigFile(), s.Resolver), "give an address and a port, such as 192.0.2.53:53", err)
+		}
+	}
+	if s.Limactl != "" && !filepath.IsAbs(s.Limactl) {
+		return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: limactl is %q", p.ConfigFile(), s.Limactl), "give an absolute path", nil)
+	}
 	return s, nil
 }
 
@@ -126,8 +150,8 @@ func (p Paths) Prepare() error {
 		return domain.E(domain.CodeUnavailable, "the data folder "+p.Data+" belongs to somebody else", "set GLASSHOUSE_DATA to a folder of your own", err)
 	}
 	for _, d := range []string{p.Logs(), p.Trash(), filepath.Join(p.Data, "projects")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return err
+		if err := errors.Join(os.MkdirAll(d, 0o700), os.Chmod(d, 0o700)); err != nil {
+			return domain.E(domain.CodeUnavailable, "the folder "+d+" cannot be used", "check its permissions", err)
 		}
 	}
 	for _, d := range []string{p.Tools(), p.Images(), p.Machines()} {
