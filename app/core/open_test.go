@@ -220,3 +220,17 @@ func TestUnknownAgent(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is in the log is the user's alone, although a root core's folder can be passed through.
+func TestNobodyElseReadsTheLog(t *testing.T) {
+	p := paths(t)
+	if err := running(t, p)(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{eventlog.FileName, eventlog.BlobFolder, "core.lock"} {
+		st, err := os.Stat(filepath.Join(p.Data, name))
+		if err != nil || st.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v %v", name, st.Mode(), err)
+		}
+	}
+}
