@@ -42,8 +42,8 @@ type desk struct {
 	p httpapi.ProjectView
 }
 
-func newDesk(t *testing.T, settings string) *desk {
-	w := NewWorld(t, "local")
+func newDesk(t *testing.T, kind, settings string) *desk {
+	w := NewWorld(t, kind)
 	w.Settings(settings)
 	if err := os.WriteFile(filepath.Join(w.Dir, "c", "policy.toml"), []byte(approvalPolicy), 0o600); err != nil {
 		t.Fatal(err)
@@ -138,15 +138,7 @@ func touch(name string) map[string]any { return map[string]any{"argv": []string{
 
 func TestApprovals(t *testing.T) {
 	onKind(t, "local")
-	// The first question waits its minute while the rest of the test works.
-	late := newDesk(t, "question_minutes = 1\n")
-	lateSession := late.Session(late.p)
-	lateStep, lateAsked := late.asks(lateSession, touch("late"))
-	if x := lateAsked.Asked.ExpiresAt; x <= lateAsked.CreatedAt || x > lateAsked.CreatedAt+60000 {
-		t.Errorf("asked at %d, expires at %d", lateAsked.CreatedAt, x)
-	}
-
-	d := newDesk(t, "resolver = \"127.0.0.1:9\"\nhold_seconds = 120\n")
+	d := newDesk(t, "local", "")
 	s := d.Session(d.p)
 	exists := func(name string) bool {
 		a := d.Bash(s, "test -e "+name)
@@ -323,16 +315,23 @@ func TestApprovals(t *testing.T) {
 	})
 
 	d.in(t, "remembered exactly", func(t *testing.T) { remembered(t, d) })
-	d.in(t, "egress", func(t *testing.T) { egressOnSteps(t, d) })
 	d.in(t, "over a core's death", func(t *testing.T) { overDeath(t, d) })
+}
 
-	late.in(t, "a question that nobody answers", func(t *testing.T) {
-		late.expired(t, lateSession, lateStep.ExecutionID, lateAsked)
-		a := late.Bash(lateSession, "test -e late")
-		if a.ExitCode == nil || *a.ExitCode != 1 {
-			t.Errorf("the command that was never allowed ran: %+v", a)
-		}
-	})
+// TestQuestionExpires lets a question's minute pass.
+func TestQuestionExpires(t *testing.T) {
+	onKind(t, "local")
+	t.Parallel() // it only waits
+	d := newDesk(t, "local", "question_minutes = 1\n")
+	s := d.Session(d.p)
+	a, ap := d.asks(s, touch("late"))
+	if x := ap.Asked.ExpiresAt; x <= ap.CreatedAt || x > ap.CreatedAt+60000 {
+		t.Errorf("asked at %d, expires at %d", ap.CreatedAt, x)
+	}
+	d.expired(t, s, a.ExecutionID, ap)
+	if a := d.Bash(s, "test -e late"); a.ExitCode == nil || *a.ExitCode != 1 {
+		t.Errorf("the command that was never allowed ran: %+v", a)
+	}
 }
 
 // closed checks that a step's question ended without an answer.
@@ -520,7 +519,13 @@ func expireOffline(t *testing.T, d *desk, s string, like domain.StepID, question
 	return out
 }
 
-// egressOnSteps looks at what the gate says on the step that caused it.
+// TestEgressOnSteps looks at what the gate says on the step that caused it.
+func TestEgressOnSteps(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		egressOnSteps(t, newDesk(t, kind, "resolver = \"127.0.0.1:9\"\nhold_seconds = 120\n"))
+	})
+}
+
 func egressOnSteps(t *testing.T, d *desk) {
 	s := d.Session(d.p)
 	get := func(host string) map[string]any {

@@ -50,8 +50,8 @@ type pushWorld struct {
 	fresh int
 }
 
-func newPushWorld(t *testing.T) *pushWorld {
-	w := &pushWorld{World: NewWorld(t, "local"), t: t}
+func newPushWorld(t *testing.T, kind string) *pushWorld {
+	w := &pushWorld{World: NewWorld(t, kind), t: t}
 	w.home = filepath.Join(w.Dir, "home")
 	if err := os.Mkdir(w.home, 0o700); err != nil {
 		t.Fatal(err)
@@ -211,8 +211,11 @@ func (w *pushWorld) expected(accept func(path, unit string) bool, units map[stri
 }
 
 func TestPush(t *testing.T) {
-	onKind(t, "local")
-	w := newPushWorld(t)
+	t.Parallel()
+	eachKind(t, func(t *testing.T, kind string) { pushes(t, newPushWorld(t, kind)) })
+}
+
+func pushes(t *testing.T, w *pushWorld) {
 	w.want.Git("update-ref", "refs/test/want", w.want.CommitTree(w.want.Git("write-tree")))
 	p, s := w.shop(work)
 	remote := gittest.InitBare(t)

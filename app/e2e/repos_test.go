@@ -114,6 +114,7 @@ func keepOut(r *gittest.Repo, git bool) {
 // TestSources makes projects out of all sorts of folders.
 func TestSources(t *testing.T) {
 	onKind(t, "local")
+	t.Parallel()
 	w := NewWorld(t, "local")
 	w.Start()
 	type ask struct {
@@ -328,6 +329,7 @@ func TestSources(t *testing.T) {
 // through everything the host does with one.
 func TestTripwire(t *testing.T) {
 	onKind(t, "local")
+	t.Parallel()
 	wire := gittest.NewTripwire(t)
 	repo, outside := gittest.Hostile(t, wire)
 	w := NewWorld(t, "local")
