@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +23,9 @@ const (
 	targetMux   = 0.75 // exec against multiplexed ssh
 	targetCold  = 0.35 // cold create to the first exec against READY
 )
+
+// rest is the pause before each measured execution.
+const rest = 50 * time.Millisecond
 
 // bench holds what has to be cleaned up.
 type bench struct {
@@ -232,9 +236,16 @@ func (b *bench) warm(ctx context.Context, rep *report, m machine, rounds int) er
 		}
 	}
 	say("%d rounds of %s by %d ways", rounds, noop, len(ways))
+	order := rand.New(rand.NewPCG(1, 2)) // the same in each run
 	for i := range rounds {
-		for k := range ways {
-			w := ways[(i+k)%len(ways)]
+		for _, k := range order.Perm(len(ways)) {
+			w := ways[k]
+			// What the one before left to do (a login's end, a seal's) is not this one's.
+			select {
+			case <-time.After(rest):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 			took, err := w.f()
 			if err != nil {
 				return fmt.Errorf("round %d, %s: %w", i+1, w.name, err)
