@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -199,5 +200,76 @@ func TestPace(t *testing.T) {
 	}
 	if err := p.wait(t.Context(), domain.ProjectID("b")); err != nil {
 		t.Errorf("another project waits too: %v", err)
+	}
+}
+
+// Programs that give up and try again do not pile up behind a question, and an
+// answer still reaches the one that waits.
+func TestThoseWhoHangUpAreLetGo(t *testing.T) {
+	r := newRig(t, map[string]string{"slow.example": "127.0.0.1"})
+	r.gate.cfg.Hold = time.Hour
+	addr := r.proxy(t)
+	srv, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	port := srv.Addr().(*net.TCPAddr).Port
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "CONNECT slow.example:%d HTTP/1.1\r\n\r\n", port)
+		return c
+	}
+	waiting := func(want int) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			n := 0
+			r.gate.mu.Lock()
+			for _, w := range r.gate.wait {
+				n += w.n
+			}
+			r.gate.mu.Unlock()
+			if n == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d connections wait, want %d", n, want)
+			}
+		}
+	}
+	stays := dial()
+	defer stays.Close()
+	waiting(1)
+	var all []net.Conn
+	for range 50 {
+		all = append(all, dial())
+	}
+	waiting(51)
+	for _, c := range all {
+		c.Close()
+	}
+	waiting(1)
+	r.reply <- Verdict{Allow: true, Rule: "once"}
+	_ = stays.SetDeadline(time.Now().Add(time.Minute))
+	line, err := bufio.NewReader(stays).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+		t.Fatalf("%q %v", line, err)
+	}
+	up, err := srv.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	// What is said from now on goes through whole.
+	fmt.Fprint(stays, "hello")
+	b := make([]byte, 5)
+	if _, err := io.ReadFull(up, b); err != nil || string(b) != "hello" {
+		t.Fatalf("%q %v", b, err)
+	}
+	if r.asks != 1 {
+		t.Errorf("%d questions", r.asks)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,7 +86,12 @@ func (g *Gate) one(ctx context.Context, s Scope, br *bufio.Reader, conn io.ReadW
 		g.blocked(ctx, s, t, req.Method, err)
 		return false, err
 	}
-	rule, err := g.decide(ctx, s, t, req.Method)
+	dctx, decided := ctx, func() {}
+	if req.Method == http.MethodConnect {
+		dctx, decided = whileThere(ctx, br, conn)
+	}
+	rule, err := g.decide(dctx, s, t, req.Method)
+	decided()
 	if err != nil {
 		g.refuse(ctx, s, t, req.Method, conn, err)
 		return false, err
@@ -218,6 +224,32 @@ func patience(conn io.ReadWriteCloser, d time.Duration) func() {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(d))
 	return func() { _ = c.SetReadDeadline(time.Time{}) }
+}
+
+// whileThere returns a context that ends when the guest's program hangs up. Before
+// its CONNECT is answered it has nothing to say, so the end of its data is its end:
+// programs that try again and again must not keep all relays of their machine
+// waiting for one answer. The function that is returned ends the watch; until then
+// br is not to be read.
+func whileThere(ctx context.Context, br *bufio.Reader, conn io.ReadWriteCloser) (context.Context, func()) {
+	c, ok := conn.(interface{ SetReadDeadline(time.Time) error })
+	if !ok || br.Buffered() > 0 {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := br.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		_ = c.SetReadDeadline(time.Time{})
+		cancel()
+	}
 }
 
 // readHello reads a TLS ClientHello and returns its server name and the bytes read.
