@@ -187,6 +187,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	// The order matters: rules are loaded, so the gate may open; then machines
 	// that still run may be joined; then steps that ran are found
 	// again; then questions may expire, for their steps wait for them.
+	c.rejoinQuestions()
 	c.gate.Open()
 	var adopting sync.WaitGroup
 	for _, p := range c.projects.List() {

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,11 +93,32 @@ func (c *Core) askEgress(ctx context.Context, s egress.Scope, t egress.Target, m
 	if err != nil {
 		return egress.Verdict{}, err
 	}
-	out, err := c.ledger.Wait(ctx, ap.ID)
+	return c.egressVerdict(ctx, ap.ID)
+}
+
+// rejoinQuestions gives the questions about hosts that an earlier core put back to
+// the gate; their connections ended with that core.
+func (c *Core) rejoinQuestions() {
+	for _, ap := range c.ledger.Pending(approval.Scope{}) {
+		if ap.Asked.Kind != "egress" {
+			continue
+		}
+		t, err := egress.ParseTarget(net.JoinHostPort(ap.Asked.Host, strconv.Itoa(ap.Asked.Port)), 0)
+		if err != nil {
+			continue // answering it still makes the rule it names
+		}
+		c.gate.Rejoin(c.ctx, egress.Scope{Project: ap.Project, Session: ap.Session, Step: ap.Step}, t,
+			func(ctx context.Context) (egress.Verdict, error) { return c.egressVerdict(ctx, ap.ID) })
+	}
+}
+
+// egressVerdict waits for the answer to a question about a host.
+func (c *Core) egressVerdict(ctx context.Context, id domain.ApprovalID) (egress.Verdict, error) {
+	out, err := c.ledger.Wait(ctx, id)
 	if err != nil {
 		return egress.Verdict{}, err
 	}
-	v := egress.Verdict{Asked: ap.ID}
+	v := egress.Verdict{Asked: id}
 	switch {
 	case out.State == approval.Expired:
 		v.Reason = "nobody answered in time; that is not a no"

@@ -179,21 +179,7 @@ func (g *Gate) ask(ctx context.Context, s Scope, t Target, method string) (strin
 			g.mu.Unlock()
 			return "", &refusal{status: 403, group: "questions", reason: fmt.Sprintf("refused: %d questions about hosts wait in Glasshouse already. Try again once they are answered", open)}
 		}
-		qctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		w = &waiting{done: make(chan struct{}), cancel: cancel}
-		g.wait[key] = w
-		go func() {
-			defer cancel()
-			v, err := g.cfg.Ask(qctx, s, t, method)
-			g.mu.Lock()
-			delete(g.wait, key)
-			w.verdict, w.err = v, err
-			if err == nil && v.Allow && v.Rule == "once" && w.n == 0 {
-				g.pass.add(s.Project, t, 2*time.Minute)
-			}
-			g.mu.Unlock()
-			close(w.done)
-		}()
+		w = g.put(ctx, key, s, t, func(ctx context.Context) (Verdict, error) { return g.cfg.Ask(ctx, s, t, method) })
 	}
 	w.n++
 	g.mu.Unlock()
@@ -218,6 +204,38 @@ func (g *Gate) ask(ctx context.Context, s Scope, t Target, method string) (strin
 		return "", &refusal{status: 403, reason: "refused: " + t.String() + ": " + reason, asked: w.verdict.Asked}
 	}
 	return w.verdict.Rule, nil
+}
+
+// put starts the wait for a question's answer; g.mu is held.
+func (g *Gate) put(ctx context.Context, key waitKey, s Scope, t Target, answer func(ctx context.Context) (Verdict, error)) *waiting {
+	qctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &waiting{done: make(chan struct{}), cancel: cancel}
+	g.wait[key] = w
+	go func() {
+		defer cancel()
+		v, err := answer(qctx)
+		g.mu.Lock()
+		delete(g.wait, key)
+		w.verdict, w.err = v, err
+		if err == nil && v.Allow && v.Rule == "once" && w.n == 0 {
+			g.pass.add(s.Project, t, 2*time.Minute)
+		}
+		g.mu.Unlock()
+		close(w.done)
+	}()
+	return w
+}
+
+// Rejoin goes on with a question that an earlier gate put and nobody has answered:
+// connections to the same target wait for it instead of asking again, and an answer
+// that finds none lets the next one through, as ever. answer waits for it.
+func (g *Gate) Rejoin(ctx context.Context, s Scope, t Target, answer func(ctx context.Context) (Verdict, error)) {
+	key := waitKey{s.Project, s.Session, t.String()}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wait[key] == nil {
+		g.put(ctx, key, s, t, answer)
+	}
 }
 
 // Close ends questions that still wait.
