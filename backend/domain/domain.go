@@ -72,7 +72,9 @@ type Project struct {
 	Deleted   bool      `json:"deleted,omitempty"`
 }
 
-// Class says how long a session's things are kept.
+// Class says how long a session is meant to last. What its end takes away is the same
+// for all: background processes and the session's browser. Workspace and history
+// belong to the project and stay.
 type Class string
 
 const (
