@@ -143,7 +143,7 @@ func (m *mux) readLoop() {
 		}
 		msg := bytes.TrimSpace(buf[:len(buf)-1])
 		if len(msg) > 0 {
-			if err := m.handle(msg); err != nil {
+			if err := m.take(msg); err != nil {
 				m.fail(err)
 				return
 			}
@@ -153,6 +153,17 @@ func (m *mux) readLoop() {
 		}
 		buf = buf[:0]
 	}
+}
+
+// take handles one message. What the guest sends may find a fault of ours; it costs
+// this browser then, not the process.
+func (m *mux) take(b []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("a message of it could not be handled: %s", clean(fmt.Sprint(r), 200))
+		}
+	}()
+	return m.handle(b)
 }
 
 func (m *mux) handle(b []byte) error {

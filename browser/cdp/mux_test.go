@@ -32,6 +32,25 @@ func testMux(t testing.TB, max int) (*mux, net.Conn, chan string) {
 	return m, there, events
 }
 
+// A fault in handling what a page made Chromium say ends the browser alone.
+func TestMuxSurvivesAFault(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	m := newMux(here, 1000, time.Minute, func(string, string, jsonv2.Value) {
+		var none map[string]int
+		none["x"] = 1
+	})
+	m.start()
+	if _, err := there.Write([]byte(`{"method":"A.b"}` + "\x00")); err != nil {
+		t.Fatal(err)
+	}
+	<-m.done
+	if err := m.failed(); !errors.Is(err, browser.ErrGone) || !strings.Contains(err.Error(), "could not be handled") {
+		t.Fatal(err)
+	}
+	m.wg.Wait()
+}
+
 func TestMuxSizeCap(t *testing.T) {
 	m, there, events := testMux(t, 1000)
 	if _, err := there.Write([]byte(`{"method":"A.b","params":{"x":"` + strings.Repeat("y", 900) + `"}}` + "\x00")); err != nil {
