@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -271,5 +272,37 @@ func TestThoseWhoHangUpAreLetGo(t *testing.T) {
 	}
 	if r.asks != 1 {
 		t.Errorf("%d questions", r.asks)
+	}
+}
+
+// What a guest can put into a record is short, whatever it sends.
+func TestRecordsAreShort(t *testing.T) {
+	r := newRig(t, map[string]string{"ok.example": "127.0.0.1"})
+	r.allow("ok.example")
+	addr := r.proxy(t)
+	long := strings.Repeat("A", 60_000)
+	for _, req := range []string{
+		long + " http://ok.example:1/ HTTP/1.1\r\nHost: ok.example:1\r\n\r\n",
+		long + " ok.example:1 HTTP/1.1\r\n\r\n",
+		"GET http://" + long + "/ HTTP/1.1\r\n\r\n",
+		"CONNECT " + long + ":443 HTTP/1.1\r\n\r\n",
+		"GET http://ok.example:1/ HTTP/1.1\r\nHost: " + long + "\r\n\r\n",
+		"GET http://" + long + "@ok.example:1/ HTTP/1.1\r\n\r\n",
+		"GET /" + long + " HTTP/1.1\r\n\r\n",
+		"CONNECT ok.example:" + long[:5000] + " HTTP/1.1\r\n\r\n",
+	} {
+		if got := raw(t, addr, req); !strings.HasPrefix(got, "HTTP/1.1 400 ") || len(got) > 2000 {
+			t.Errorf("%.30q: %.200q", req, got)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.evs) == 0 {
+		t.Fatal("nothing was recorded")
+	}
+	for _, e := range r.evs {
+		if b, err := json.Marshal(e.Payload); err != nil || len(b) > 2000 {
+			t.Errorf("a record of %d bytes (%v): %.200s", len(b), err, b)
+		}
 	}
 }

@@ -18,7 +18,10 @@ import (
 	"time"
 )
 
-const maxHead = 64 << 10
+const (
+	maxHead   = 64 << 10
+	maxMethod = 32
+)
 
 // Serve speaks the proxy protocol on one connection of a guest until it ends. It
 // owns conn.
@@ -59,6 +62,13 @@ func (g *Gate) one(ctx context.Context, s Scope, br *bufio.Reader, conn io.ReadW
 		return false, err
 	}
 	defer req.Body.Close()
+	// It is shown and recorded with every passage and refusal.
+	if len(req.Method) > maxMethod {
+		err = fmt.Errorf("the method %q is no method", cut(req.Method))
+		answer(conn, 400, err.Error())
+		g.blocked(ctx, s, Target{}, cut(req.Method), err)
+		return false, err
+	}
 	var t Target
 	if req.Method == http.MethodConnect {
 		t, err = ParseTarget(req.RequestURI, 0)
