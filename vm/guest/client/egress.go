@@ -19,6 +19,10 @@ import (
 	"glasshouse/vm/guest/proto"
 )
 
+// maxOpen leaves room for relays of an honest guest's one connection that end here a
+// moment after they ended there.
+const maxOpen = 2 * proto.MaxRelays
+
 type egressServer struct {
 	proto.UnimplementedEgressServer
 	c *client
@@ -33,7 +37,7 @@ func (e *egressServer) Relay(st grpc.BidiStreamingServer[proto.EgressFrame, prot
 		return status.Error(codes.Unavailable, "the door is shut")
 	}
 	defer e.open.Add(-1)
-	if e.open.Add(1) > proto.MaxRelays {
+	if e.open.Add(1) > maxOpen {
 		return status.Error(codes.ResourceExhausted, "too many connections at once")
 	}
 	first, err := st.Recv()
