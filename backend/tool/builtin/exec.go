@@ -25,6 +25,13 @@ const (
 	hangGuard = 30 * time.Second
 )
 
+// startGuard is how long a guest may take to say that a command was started. A channel
+// that is lost and opened again meanwhile fits in.
+var startGuard = 2 * time.Minute
+
+// errNoStart ends the wait for a guest that does not say whether it starts a command.
+var errNoStart = errors.New("the machine does not answer")
+
 // langs says how a script is run: its text is one argument, no file and no shell in between.
 var langs = map[string][]string{
 	"bash": {"bash", "-c"}, "sh": {"sh", "-c"}, "python": {"python3", "-c"}, "node": {"node", "-e"}, "perl": {"perl", "-e"}, "ruby": {"ruby", "-e"},
@@ -179,6 +186,9 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	p, err := g.Execs().Start(sctx, guest.ExecSpec{ID: string(c.Step), Session: string(c.Session), Step: string(c.Step),
 		Argv: argv, Dir: abs(a.Workdir), Env: a.Env, Timeout: timeout, Grace: killGrace})
 	switch {
+	case err != nil && errors.Is(context.Cause(sctx), errNoStart):
+		kill(ctx, g, string(c.Step))
+		return lost(fmt.Sprintf("The machine did not say within %v whether it started the command; whether it ran is not known", startGuard)), nil
 	case errors.Is(err, guest.ErrGone):
 		return lost("The connection to the machine was lost while the command was being started; whether it ran is not known"), nil
 	case err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), tool.ErrLeaving):
@@ -195,12 +205,13 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 }
 
 // streamOf is the context of a process's stream. Until joined is called it ends with
-// the call; afterwards a cancelled call leaves it open, so that the end of what was
+// the call, or when the guest says nothing; afterwards a cancelled call leaves it open, so that the end of what was
 // killed for it is still seen.
 func streamOf(ctx context.Context) (sctx context.Context, joined, stop func()) {
 	sctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	return sctx, func() { unhook() }, func() { unhook(); end(nil) }
+	guard := time.AfterFunc(startGuard, func() { end(errNoStart) })
+	return sctx, func() { unhook(); guard.Stop() }, func() { unhook(); guard.Stop(); end(nil) }
 }
 
 // resumeExec joins a command that an earlier core started.
@@ -213,6 +224,8 @@ func resumeExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	defer stop()
 	p, err := g.Execs().Attach(sctx, string(c.Step), 0, 0)
 	switch {
+	case err != nil && errors.Is(context.Cause(sctx), errNoStart):
+		return lost("The machine does not say what became of the command; how it ended is not known"), nil
 	case errors.Is(err, guest.ErrNoExec):
 		return tool.Result{Outcome: domain.OutcomeUnknown, Error: "The machine knows nothing of this command: it was not started, or the machine was restarted under it; whether it took effect is not known"}, nil
 	case errors.Is(err, guest.ErrGone):

@@ -238,6 +238,25 @@ func TestExecCancel(t *testing.T) {
 	}
 }
 
+// A guest that never says whether it starts a command does not hold the step for ever.
+func TestExecOfASilentGuest(t *testing.T) {
+	old := startGuard
+	startGuard = 20 * time.Millisecond
+	t.Cleanup(func() { startGuard = old })
+	r := newRig(t)
+	r.guest.execs.silent = true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	res, err := r.run(ctx, "exec", `{"argv":["true"]}`)
+	if err != nil || res.Outcome != domain.OutcomeUnknown || !res.Lost || !slices.Equal(r.guest.execs.killed, []string{"st_1"}) {
+		t.Errorf("start: %+v %v, killed %v", res, err, r.guest.execs.killed)
+	}
+	res, err = resumeExec(ctx, tool.Call{Step: "st_1", Guest: r.guest, Args: json.RawMessage(`{"argv":["true"]}`)})
+	if err != nil || res.Outcome != domain.OutcomeUnknown || !res.Lost {
+		t.Errorf("resume: %+v %v", res, err)
+	}
+}
+
 // The core goes: the command goes on in the machine, and the next core learns its end.
 func TestExecOutlivesTheCore(t *testing.T) {
 	r := newRig(t)

@@ -39,14 +39,19 @@ type fakeExecs struct {
 	start    func(guest.ExecSpec) (*fakeProcess, error)
 	attach   func(id string) (*fakeProcess, error)
 	started  []guest.ExecSpec
+	silent   bool // answers nothing
 	killed   []string
 	onKilled func(id string)
 }
 
-func (e *fakeExecs) Start(_ context.Context, s guest.ExecSpec) (guest.Process, error) {
+func (e *fakeExecs) Start(ctx context.Context, s guest.ExecSpec) (guest.Process, error) {
 	e.mu.Lock()
 	e.started = append(e.started, s)
 	e.mu.Unlock()
+	if e.silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	p, err := e.start(s)
 	if err != nil {
 		return nil, err
@@ -55,7 +60,11 @@ func (e *fakeExecs) Start(_ context.Context, s guest.ExecSpec) (guest.Process, e
 	return p, nil
 }
 
-func (e *fakeExecs) Attach(_ context.Context, id string, _, _ int64) (guest.Process, error) {
+func (e *fakeExecs) Attach(ctx context.Context, id string, _, _ int64) (guest.Process, error) {
+	if e.silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	p, err := e.attach(id)
 	if err != nil {
 		return nil, err
