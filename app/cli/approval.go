@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,22 +21,47 @@ func (e *env) approvalCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var as []approval.Approval
-			if err := c.get(cmd.Context(), "/v1/approvals", url.Values{"project_id": {project}}, &as); err != nil {
+			id, err := c.projectID(cmd.Context(), project)
+			if err != nil {
 				return err
 			}
-			return e.print(as, func(w io.Writer) {
+			var as []approval.Approval
+			if err := c.get(cmd.Context(), "/v1/approvals", url.Values{"project_id": {id}}, &as); err != nil {
+				return err
+			}
+			name, err := c.projectNames(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := e.print(as, func(w io.Writer) {
 				for _, a := range as {
 					e.showQuestion(w, a)
+					fmt.Fprintf(w, "  project %s, session %s, since %s\n", name(a.Project), a.Session, when(a.CreatedAt))
 				}
-			})
+			}); err != nil {
+				return err
+			}
+			if len(as) == 0 {
+				e.note("no question waits")
+			} else {
+				e.note("answer with 'glasshouse approval answer QUESTION CHOICE'")
+			}
+			return nil
 		},
 	}
 	list.Flags().StringVar(&project, "project", "", "of one project")
 	var text string
 	answer := &cobra.Command{
-		Use: "answer QUESTION CHOICE", Short: "Answer a question; the first answer wins", Args: cobra.ExactArgs(2),
+		Use: "answer QUESTION [CHOICE]", Short: "Answer a question; the first answer wins", Args: cobra.RangeArgs(1, 2),
+		Long: `Answer a question with one of the choices that 'glasshouse approval list' shows, such
+as once or deny, or with a text where that is taken. The first answer wins.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			choice := ""
+			if len(args) == 2 {
+				choice = args[1]
+			} else if text == "" {
+				return usage("give a CHOICE or --text")
+			}
 			c, err := e.client(cmd.Context())
 			if err != nil {
 				return err
@@ -45,13 +71,18 @@ func (e *env) approvalCmd() *cobra.Command {
 				return err
 			}
 			var out approval.Outcome
-			if err := c.post(cmd.Context(), "/v1/approvals/"+args[0]+"/answer", nil, map[string]string{"digest": a.Asked.Digest, "choice": args[1], "text": text}, &out); err != nil {
+			if err := c.post(cmd.Context(), "/v1/approvals/"+args[0]+"/answer", nil, answerOf(a, choice, text), &out); err != nil {
 				return err
 			}
-			return e.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s\t%s\n", out.State, out.Choice) })
+			return e.print(out, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: %s\n", out.State, strings.TrimSpace(one(out.Choice)+" "+one(out.Text)))
+				if out.GrantID != "" {
+					fmt.Fprintf(w, "rule %s was saved; 'glasshouse rule remove %s %s' takes it back\n", out.GrantID, a.Project, out.GrantID)
+				}
+			})
 		},
 	}
-	answer.Flags().StringVar(&text, "text", "", "what to say with it")
+	answer.Flags().StringVar(&text, "text", "", "what to say with it, or the answer itself")
 	cmd.AddCommand(list, answer)
 	return cmd
 }
@@ -69,6 +100,9 @@ func (e *env) ruleCmd() *cobra.Command {
 			if err := c.get(cmd.Context(), "/v1/projects/"+args[0]+"/rules", nil, &gs); err != nil {
 				return err
 			}
+			if len(gs) == 0 {
+				e.note("no rules; a host that is used first is asked about")
+			}
 			return e.print(gs, func(w io.Writer) {
 				for _, g := range gs {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%d hits\n", g.ID, g.Rule.Decision, one(g.Rule.Text), g.Hits)
@@ -85,7 +119,11 @@ func (e *env) ruleCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.post(cmd.Context(), "/v1/projects/"+args[0]+"/rules", nil, map[string]string{"host": args[1], "decision": v}, nil)
+				var g approval.Grant
+				if err := c.post(cmd.Context(), "/v1/projects/"+args[0]+"/rules", nil, map[string]string{"host": args[1], "decision": v}, &g); err != nil {
+					return err
+				}
+				return e.print(g, func(w io.Writer) { fmt.Fprintf(w, "%s\t%s\n", g.ID, one(g.Rule.Text)) })
 			},
 		})
 	}

@@ -220,6 +220,34 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, in
 	return json.NewDecoder(b).Decode(out)
 }
 
+// projectID returns the id of a project given by id or name; none given = all.
+func (c *Client) projectID(ctx context.Context, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	var p domain.Project
+	err := c.get(ctx, "/v1/projects/"+url.PathEscape(name), nil, &p)
+	return string(p.ID), err
+}
+
+// projectNames returns the names of the projects there are, by id.
+func (c *Client) projectNames(ctx context.Context) (func(domain.ProjectID) string, error) {
+	var ps []domain.Project
+	if err := c.get(ctx, "/v1/projects", nil, &ps); err != nil {
+		return nil, err
+	}
+	names := map[domain.ProjectID]string{}
+	for _, p := range ps {
+		names[p.ID] = p.Name
+	}
+	return func(id domain.ProjectID) string {
+		if n := names[id]; n != "" {
+			return one(n)
+		}
+		return string(id) // deleted
+	}, nil
+}
+
 func (c *Client) get(ctx context.Context, path string, q url.Values, out any) error {
 	return c.call(ctx, http.MethodGet, path, q, nil, out)
 }

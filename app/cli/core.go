@@ -62,13 +62,13 @@ func (e *env) quitCmd() *cobra.Command {
 		Use: "quit", Short: "Power off all machines and end the core", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			said, err := quit(cmd.Context(), now)
-			if err == nil {
-				fmt.Fprintln(e.out, said)
+			if err != nil {
+				return err
 			}
-			return err
+			return e.print(map[string]string{"result": said}, func(w io.Writer) { fmt.Fprintln(w, said) })
 		},
 	}
-	cmd.Flags().BoolVar(&now, "now", false, "cancel what is running")
+	cmd.Flags().BoolVar(&now, "now", false, "also when something runs: it is cancelled")
 	return cmd
 }
 

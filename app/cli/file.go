@@ -1,21 +1,23 @@
 package cli
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/session"
 )
 
 func (e *env) fileCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "file", Short: "Files of a session's machine"}
 	list := &cobra.Command{
-		Use: "list SESSION [FOLDER]", Short: "List a folder", Args: cobra.RangeArgs(1, 2),
+		Use: "list SESSION [FOLDER]", Short: "List a folder (default /workspace)", Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.client(cmd.Context())
 			if err != nil {
@@ -85,23 +87,54 @@ func (e *env) fileCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.call(cmd.Context(), "PUT", "/v1/sessions/"+args[0]+"/file", url.Values{"wait": {"sealed"}}, map[string]string{"path": args[1], "content": string(b)}, nil)
+			st, err := e.writeFile(cmd.Context(), c, args[0], args[1], string(b))
+			if err != nil {
+				return err
+			}
+			if e.json {
+				if err := e.print(st, nil); err != nil {
+					return err
+				}
+			}
+			switch {
+			case st.Refused != nil:
+				return fmt.Errorf("nothing was written: %s", st.Refused.Reason)
+			case st.Ended == nil || st.Ended.Outcome != domain.OutcomeOK:
+				why := string(st.State)
+				if st.Ended != nil {
+					why = st.Ended.Error
+				}
+				return fmt.Errorf("it was not written: %s", why)
+			}
+			return nil
 		},
 	}
 	cmd.AddCommand(list, read, write)
 	return cmd
 }
 
-func (e *env) netCmd() *cobra.Command {
-	var session string
-	cmd := &cobra.Command{
-		Use: "net", Short: "What passed the gate and what was refused", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return e.showLog(cmd.Context(), session, "egress.opened,egress.blocked,egress.closed", false)
-		},
+// writeFile writes as a step and shows its question, if it asks.
+func (e *env) writeFile(ctx context.Context, c *Client, sess, path, content string) (st session.StepView, err error) {
+	q, err := e.watch(ctx, c, sess)
+	if err != nil {
+		return st, err
 	}
-	cmd.Flags().StringVar(&session, "session", "", "of one session")
-	return cmd
+	defer q.end()
+	sealed := url.Values{"wait": {"sealed"}}
+	if err := c.call(ctx, "PUT", "/v1/sessions/"+sess+"/file", sealed, map[string]string{"path": path, "content": content}, &st); err != nil {
+		return st, err
+	}
+	for st.State == domain.StepAsking {
+		if err := q.wait(ctx, st.Approval); err != nil {
+			return st, err
+		}
+		at := "/v1/sessions/" + sess + "/steps/" + string(st.ID)
+		st = session.StepView{}
+		if err := c.get(ctx, at, sealed, &st); err != nil {
+			return st, err
+		}
+	}
+	return st, nil
 }
 
 func (e *env) logCmd() *cobra.Command {
@@ -121,24 +154,23 @@ func (e *env) logCmd() *cobra.Command {
 				return err
 			}
 			var r struct {
-				Events   int64
-				Redacted int64
+				Events   int64 `json:"events"`
+				Redacted int64 `json:"redacted"`
 				Problems []struct {
-					ID   int64
-					What string
-				}
+					ID   int64  `json:"id"`
+					What string `json:"what"`
+				} `json:"problems"`
 			}
 			if err := c.post(cmd.Context(), "/v1/log/verify", nil, nil, &r); err != nil {
 				return err
 			}
 			for _, p := range r.Problems {
-				fmt.Fprintf(os.Stderr, "event %d: %s\n", p.ID, p.What)
+				fmt.Fprintf(e.err, "event %d: %s\n", p.ID, p.What)
 			}
 			if len(r.Problems) > 0 {
 				return exitCode(1)
 			}
-			fmt.Fprintf(e.out, "%d events, the chain holds\n", r.Events)
-			return nil
+			return e.print(r, func(w io.Writer) { fmt.Fprintf(w, "%d events, the chain holds\n", r.Events) })
 		},
 	})
 	return cmd

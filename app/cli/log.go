@@ -16,12 +16,6 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 	if err != nil {
 		return err
 	}
-	var info struct {
-		Latest int64 `json:"latest_event_id"`
-	}
-	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
-		return err
-	}
 	q := url.Values{}
 	if session != "" {
 		q.Set("session_id", session)
@@ -29,7 +23,9 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 	if types != "" {
 		q.Set("types", types)
 	}
+	shown := false
 	print := func(ev event.Envelope) {
+		shown = true
 		if e.json {
 			_ = json.NewEncoder(plain{e.out}).Encode(ev)
 			return
@@ -38,8 +34,30 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 		fmt.Fprintln(e.out, one(clip(string(ev.Data), 200)))
 	}
 	if follow {
-		return c.follow(ctx, q, 0, func(ev event.Envelope) (bool, error) { print(ev); return true, nil })
+		err := c.follow(ctx, q, 0, func(ev event.Envelope) (bool, error) { print(ev); return true, nil })
+		if ctx.Err() != nil {
+			return nil // that is how it ends
+		}
+		return err
 	}
+	if err := c.stored(ctx, q, print); err != nil {
+		return err
+	}
+	if !shown && session != "" { // it has none, or there is none
+		return c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil)
+	}
+	return nil
+}
+
+// stored hands over the events recorded until now.
+func (c *Client) stored(ctx context.Context, q url.Values, f func(event.Envelope)) error {
+	var info struct {
+		Latest int64 `json:"latest_event_id"`
+	}
+	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
+		return err
+	}
+	types := q.Get("types")
 	for after := int64(0); after < info.Latest; {
 		q.Set("after", fmt.Sprint(after))
 		q.Set("limit", "1000")
@@ -52,7 +70,7 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 		}
 		for _, ev := range page {
 			if types == "" || contains(types, string(ev.Type)) {
-				print(ev)
+				f(ev)
 			}
 			after = ev.ID
 		}

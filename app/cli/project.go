@@ -1,14 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"glasshouse/app/httpapi"
-	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 )
 
@@ -17,9 +17,15 @@ func (e *env) projectCmd() *cobra.Command {
 	var in httpapi.NewProject
 	create := &cobra.Command{
 		Use: "create [FOLDER]", Short: "Bring a folder or repository into a machine of its own", Args: cobra.MaximumNArgs(1),
+		Long: `Bring a folder or repository into a machine of its own. The folder is only read. What
+git ignores stays outside; so does what is not committed, but for files named with --with.
+Without a FOLDER the workspace is empty.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && in.Name == "" {
+				return usage("give a FOLDER, or --name for an empty workspace")
+			}
 			if len(args) == 1 {
-				abs, err := filepath.Abs(args[0])
+				abs, err := sourcePath(args[0])
 				if err != nil {
 					return err
 				}
@@ -30,18 +36,32 @@ func (e *env) projectCmd() *cobra.Command {
 				return err
 			}
 			stop := e.showProgress(cmd.Context(), c)
-			var p domain.Project
+			var p httpapi.ProjectView
 			err = c.post(cmd.Context(), "/v1/projects", nil, in, &p)
 			stop()
 			if err != nil {
 				return err
 			}
-			return e.print(p, func(w io.Writer) { fmt.Fprintf(w, "%s\t%s\t%s machine %s\n", p.ID, one(p.Name), p.Kind, p.Machine) })
+			if err := e.print(p, func(w io.Writer) { fmt.Fprintf(w, "%s\t%s\t%s machine %s\n", p.ID, one(p.Name), p.Kind, p.Machine) }); err != nil {
+				return err
+			}
+			if i := p.Imported; i != nil && in.Source != "" {
+				e.note("%d files came in; %d ignored and %d changed but uncommitted stayed outside", i.Files, i.IgnoredOut, len(i.Dirty))
+				if len(i.Dirty) > 0 {
+					e.note("'glasshouse project show %s' names them; a new project takes them with --with FILE", p.ID)
+				}
+			}
+			var same httpapi.ProjectView
+			var re *remoteError
+			if err := c.get(cmd.Context(), "/v1/projects/"+url.PathEscape(p.Name), nil, &same); errors.As(err, &re) {
+				e.note("there is another project %q: from now on name both by their ids", one(p.Name))
+			}
+			return nil
 		},
 	}
 	create.Flags().StringVar(&in.Name, "name", "", "name (default: the folder's)")
-	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM)")
-	create.Flags().StringSliceVar(&in.Overlay, "with", nil, "changed files of the source to bring along")
+	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM); default: the setting, else lima where a VM runs with hardware help, else local")
+	create.Flags().StringSliceVar(&in.Overlay, "with", nil, "uncommitted files of the source to bring along; may be repeated")
 	create.Flags().IntVar(&in.CPUs, "cpus", 0, "processors")
 	create.Flags().IntVar(&in.MemoryMiB, "memory", 0, "memory in MiB")
 	list := &cobra.Command{
@@ -56,6 +76,9 @@ func (e *env) projectCmd() *cobra.Command {
 				return err
 			}
 			return e.print(ps, func(w io.Writer) {
+				if len(ps) == 0 {
+					e.note("no projects; make one with 'glasshouse project create FOLDER'")
+				}
 				for _, p := range ps {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.ID, one(p.Name), p.Kind, p.State, one(p.Source))
 				}
@@ -88,7 +111,11 @@ func (e *env) projectCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.call(cmd.Context(), "DELETE", "/v1/projects/"+args[0], nil, nil, nil)
+			if err := c.call(cmd.Context(), "DELETE", "/v1/projects/"+args[0], nil, nil, nil); err != nil {
+				return err
+			}
+			e.note("moved to %s; remove it there when you like", c.paths.Trash())
+			return nil
 		},
 	}
 	cmd.AddCommand(create, list, show, del)
@@ -105,10 +132,10 @@ func printImport(w io.Writer, i *event.ProjectImported) {
 		fmt.Fprintf(w, "left out\t%d ignored\n", i.IgnoredOut)
 	}
 	for _, d := range i.Dirty {
-		fmt.Fprintf(w, "changed, left out\t%s\n", one(d))
+		fmt.Fprintf(w, "uncommitted, left out\t%s\n", one(d))
 	}
 	for _, d := range i.Overlaid {
-		fmt.Fprintf(w, "changed, brought along\t%s\n", one(d))
+		fmt.Fprintf(w, "uncommitted, brought along\t%s\n", one(d))
 	}
 	for _, d := range i.MayDiffer {
 		fmt.Fprintf(w, "may differ\t%s\n", one(d))

@@ -29,7 +29,11 @@ func (e *env) reviewCmd() *cobra.Command {
 			if err := c.post(cmd.Context(), "/v1/projects/"+args[0]+"/reviews", nil, map[string]string{"remote": remote, "ref": ref}, &v); err != nil {
 				return err
 			}
-			return e.print(v, func(w io.Writer) { showReview(w, v) })
+			if err := e.print(v, func(w io.Writer) { showReview(w, v) }); err != nil {
+				return err
+			}
+			e.nextOf(v)
+			return nil
 		},
 	}
 	open.Flags().StringVar(&remote, "remote", "", "where the changes are meant to go")
@@ -43,12 +47,23 @@ func (e *env) reviewCmd() *cobra.Command {
 				return err
 			}
 			var vs []project.ReviewView
-			if err := c.get(cmd.Context(), "/v1/reviews", url.Values{"project_id": {of}}, &vs); err != nil {
+			id, err := c.projectID(cmd.Context(), of)
+			if err != nil {
 				return err
+			}
+			if err := c.get(cmd.Context(), "/v1/reviews", url.Values{"project_id": {id}}, &vs); err != nil {
+				return err
+			}
+			name, err := c.projectNames(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(vs) == 0 {
+				e.note("no reviews; open one with 'glasshouse review open PROJECT'")
 			}
 			return e.print(vs, func(w io.Writer) {
 				for _, v := range vs {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%d accepted, %d rejected, %d open\t%d pushes\n", v.ID, v.ProjectID, when(v.At), v.Accepted, v.Rejected, v.Undecided, len(v.Pushes))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%d accepted, %d rejected, %d open\tpushes: %d\n", v.ID, name(v.ProjectID), when(v.At), v.Accepted, v.Rejected, v.Undecided, len(v.Pushes))
 				}
 			})
 		},
@@ -65,13 +80,18 @@ func (e *env) reviewCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.print(v, func(w io.Writer) { showReview(w, v) })
+			if err := e.print(v, func(w io.Writer) { showReview(w, v) }); err != nil {
+				return err
+			}
+			e.nextOf(v)
+			return nil
 		},
 	}
 	cmd.AddCommand(open, list, show)
 	for name, d := range map[string]review.Decision{"accept": review.Accept, "reject": review.Reject, "reset": review.Undecided} {
+		short := map[review.Decision]string{review.Accept: "Accept", review.Reject: "Reject", review.Undecided: "Take back what was decided of"}[d]
 		cmd.AddCommand(&cobra.Command{
-			Use: name + " REVIEW [FILE [HUNK]]", Short: "Decide about a hunk (by number), a file (by path), or everything: " + string(d), Args: cobra.RangeArgs(1, 3),
+			Use: name + " REVIEW [FILE [HUNK]]", Short: short + " a hunk (its number), a file (its path) or, with neither, everything", Args: cobra.RangeArgs(1, 3),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				c, err := e.client(cmd.Context())
 				if err != nil {
@@ -88,9 +108,15 @@ func (e *env) reviewCmd() *cobra.Command {
 				if err := c.post(cmd.Context(), "/v1/reviews/"+args[0]+"/decisions", nil, map[string]string{"file": file, "unit": unit, "decision": string(d)}, &v); err != nil {
 					return err
 				}
-				return e.print(v, func(w io.Writer) {
+				if err := e.print(v, func(w io.Writer) {
 					fmt.Fprintf(w, "%d accepted, %d rejected, %d open\n", v.Accepted, v.Rejected, v.Undecided)
-				})
+				}); err != nil {
+					return err
+				}
+				if v.Undecided == 0 {
+					e.nextOf(v)
+				}
+				return nil
 			},
 		})
 	}
@@ -121,9 +147,21 @@ func findUnit(v project.ReviewView, args []string) (file, unit string, err error
 		if f.Has(args[1]) {
 			return f.ID, args[1], nil
 		}
-		return "", "", usage("%s has no decision %q; it has %d", f.Display, args[1], len(f.Units))
+		return "", "", usage("%s has no hunk %q; 'glasshouse review show %s' numbers them from 1 to %d", f.Display, args[1], v.ID, len(f.Units))
 	}
-	return "", "", usage("the review has no file %q", args[0])
+	return "", "", usage("the review has no file %q; 'glasshouse review show %s' lists them", args[0], v.ID)
+}
+
+// nextOf says what can be done with a review now.
+func (e *env) nextOf(v project.ReviewView) {
+	switch {
+	case len(v.Files) == 0:
+		e.note("nothing changed: there is nothing to push")
+	case v.Undecided > 0:
+		e.note("decide with 'glasshouse review accept %s [FILE [HUNK]]' and 'review reject', then push", v.ID)
+	case v.Accepted > 0:
+		e.note("push with 'glasshouse push %s --remote ADDRESS --ref refs/heads/NAME'", v.ID)
+	}
 }
 
 func showReview(w io.Writer, v project.ReviewView) {
@@ -136,7 +174,11 @@ func showReview(w io.Writer, v project.ReviewView) {
 		if f.OldPath != "" && f.OldPath != f.Path {
 			fmt.Fprintf(w, " (was %s)", one(f.OldPath))
 		}
-		fmt.Fprintf(w, "  +%d −%d\n", f.Added, f.Deleted)
+		if f.Binary {
+			fmt.Fprintf(w, "  %d → %d bytes\n", f.OldSize, f.NewSize)
+		} else {
+			fmt.Fprintf(w, "  +%d −%d\n", f.Added, f.Deleted)
+		}
 		for _, fl := range f.Flags {
 			fmt.Fprintf(w, "  ⚑ %s\n", one(fl.Text))
 		}
@@ -167,6 +209,8 @@ func (e *env) pushCmd() *cobra.Command {
 	var remote, ref, message string
 	cmd := &cobra.Command{
 		Use: "push REVIEW", Short: "Push exactly what you accepted", Args: cobra.ExactArgs(1),
+		Long: `Push exactly what you accepted, with your own git credentials, once everything is
+decided. What is accepted is pushed as one commit. If the branch moved meanwhile, nothing is pushed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.client(cmd.Context())
 			if err != nil {
@@ -188,8 +232,8 @@ func (e *env) pushCmd() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&remote, "remote", "", "path, ssh or https address")
-	cmd.Flags().StringVar(&ref, "ref", "", "branch there, such as refs/heads/fix")
+	cmd.Flags().StringVar(&remote, "remote", "", "where to: an absolute path, https://HOST/PATH, ssh://HOST/PATH or HOST:PATH")
+	cmd.Flags().StringVar(&ref, "ref", "", "branch there, such as refs/heads/fix; it is made if it is not there")
 	cmd.Flags().StringVar(&message, "message", "", "commit message, when only parts were accepted")
 	return cmd
 }

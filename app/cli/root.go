@@ -40,8 +40,13 @@ type env struct {
 	assets   fs.FS
 }
 
+// interrupted says what goes on, or does not, after a command was interrupted.
+type interrupted struct{ rest string }
+
+func (i *interrupted) Error() string { return "interrupted; " + i.rest }
+
 // Main runs one command line and returns the exit code: 0, 1 for a failure, 2 for
-// a command line that is not understood.
+// a command line that is not understood, 130 when it was interrupted.
 func Main(assets fs.FS, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -60,6 +65,16 @@ func (e *env) run(ctx context.Context, args []string) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
+	var i *interrupted
+	switch {
+	case ctx.Err() == nil:
+	case errors.As(err, &i):
+		fmt.Fprintf(e.err, "%s: %s\n", cmd.CommandPath(), i)
+		return 130
+	case errors.Is(err, context.Canceled), errors.Is(err, context.Cause(ctx)):
+		fmt.Fprintf(e.err, "%s: interrupted\n", cmd.CommandPath())
+		return 130
+	}
 	// An error may repeat what a machine or an argument said.
 	fmt.Fprintf(e.err, "%s: %s\n", cmd.CommandPath(), safe(err.Error(), true))
 	if errors.Is(err, errUsage) {
@@ -75,6 +90,50 @@ func usage(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, a...))
 }
 
+// note says something beside the answer, where it is in no program's way.
+func (e *env) note(format string, a ...any) {
+	if !e.json {
+		fmt.Fprintf(e.err, format+"\n", a...)
+	}
+}
+
+// strict makes every wrong command line an error that says what would be right.
+func strict(c *cobra.Command) {
+	if kids := c.Commands(); len(kids) > 0 {
+		if c.RunE == nil {
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			cmd.SuggestionsMinimumDistance = 2
+			if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+				return usage("there is no command %q; did you mean %s?", args[0], strings.Join(like, " or "))
+			}
+			return usage("there is no command %q", args[0])
+		}
+		for _, k := range kids {
+			strict(k)
+		}
+		return
+	}
+	check := c.Args
+	if check == nil || c.Hidden {
+		return
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if check(cmd, args) == nil {
+			return nil
+		}
+		_, takes, some := strings.Cut(cmd.Use, " ")
+		if !some {
+			return usage("it takes no arguments, and was given %q", args)
+		}
+		return usage("it takes %s, and was given %d", takes, len(args))
+	}
+}
+
 func (e *env) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:               "glasshouse",
@@ -88,7 +147,10 @@ func (e *env) root() *cobra.Command {
 	root.SetErr(e.err)
 	root.PersistentFlags().BoolVar(&e.json, "json", false, "print the core's answer as JSON")
 	root.PersistentFlags().StringVar(&e.actor, "as", "person", "who acts: person, demo, agent or script")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		text, _, _ := strings.Cut(err.Error(), ": strconv.") // how it was parsed helps nobody
+		return usage("%s", text)
+	})
 	root.AddCommand(e.coreCmd(), e.serveCmd(), e.projectCmd(), e.sessionCmd(), e.execCmd(), e.runCmd(), e.approvalCmd(), e.ruleCmd(), e.fileCmd(),
 		e.logCmd(), e.netCmd(), e.reviewCmd(), e.pushCmd(), e.machineCmd(), e.imageCmd(), e.doctorCmd(), e.quitCmd(), e.toolCmd())
 	root.AddCommand(e.hidden()...)
@@ -97,6 +159,7 @@ func (e *env) root() *cobra.Command {
 		root.AddCommand(d)
 		root.RunE = d.RunE
 	}
+	strict(root)
 	return root
 }
 

@@ -23,9 +23,12 @@ func (e *env) serveCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if _, _, err := net.SplitHostPort(listen); err != nil {
+				return usage("--listen is a loopback address and a port, as in 127.0.0.1:8080, not %q", listen)
+			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
-				return err
+				return fmt.Errorf("%w\n  choose another port, or 127.0.0.1:0 for any that is free", err)
 			}
 			if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
 				l.Close()
@@ -41,6 +44,7 @@ func (e *env) serveCmd() *cobra.Command {
 			front := httpapi.Front(assets, httpapi.Proxy(SocketTransport(c.paths.Socket())))
 			srv := &http.Server{Handler: httpapi.Guard(token, l.Addr(), front), ReadHeaderTimeout: 10 * time.Second}
 			fmt.Fprintf(e.out, "http://%s/?token=%s\n", l.Addr(), token)
+			e.note("open this address in a browser; it holds the token, keep it to yourself. Ctrl-C ends it")
 			stop := context.AfterFunc(cmd.Context(), func() { srv.Close() })
 			defer stop()
 			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -49,7 +53,7 @@ func (e *env) serveCmd() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback address")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback address and port; 0 = any that is free")
 	cmd.Flags().StringVar(&token, "token", "", "token to ask for (default: a new random one)")
 	return cmd
 }

@@ -7,12 +7,13 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"glasshouse/app/httpapi"
-	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 )
@@ -36,29 +37,48 @@ func (e *env) sessionCmd() *cobra.Command {
 		},
 	}
 	create.Flags().StringVar(&title, "title", "", "title")
-	create.Flags().StringVar(&mode, "mode", "", "auto, ask or plan")
-	create.Flags().StringVar(&class, "class", "", "ephemeral, task or workspace")
+	create.Flags().StringVar(&mode, "mode", "", "auto (the default: what stays in the machine runs), ask (before every change) or plan (changes are refused)")
+	create.Flags().StringVar(&class, "class", "", "ephemeral, task or workspace (default task)")
 	create.Flags().StringArrayVar(&checks, "check", nil, "a shell command whose success says that the result is right")
 	var project string
+	var all bool
 	list := &cobra.Command{
-		Use: "list", Short: "List sessions", Args: cobra.NoArgs,
+		Use: "list", Short: "List sessions, oldest first", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := e.client(cmd.Context())
 			if err != nil {
 				return err
 			}
-			var ss []domain.Session
-			if err := c.get(cmd.Context(), "/v1/sessions", url.Values{"project_id": {project}}, &ss); err != nil {
+			id, err := c.projectID(cmd.Context(), project)
+			if err != nil {
 				return err
+			}
+			var ss []domain.Session
+			if err := c.get(cmd.Context(), "/v1/sessions", url.Values{"project_id": {id}}, &ss); err != nil {
+				return err
+			}
+			name, err := c.projectNames(cmd.Context())
+			if err != nil {
+				return err
+			}
+			there := len(ss)
+			if !all {
+				ss = slices.DeleteFunc(ss, func(s domain.Session) bool { return s.State == domain.SessionEnded && s.Class == domain.ClassEphemeral })
+			}
+			if hidden := there - len(ss); hidden > 0 {
+				e.note("%d ended sessions of single commands are not shown; --all shows them", hidden)
+			} else if there == 0 {
+				e.note("no sessions; start one with 'glasshouse session create PROJECT' or 'glasshouse run'")
 			}
 			return e.print(ss, func(w io.Writer) {
 				for _, s := range ss {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.ProjectID, s.Agent, s.State, one(s.Title))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, name(s.ProjectID), s.Agent, s.State, one(s.Title))
 				}
 			})
 		},
 	}
 	list.Flags().StringVar(&project, "project", "", "of one project")
+	list.Flags().BoolVar(&all, "all", false, "also the ended ones of single commands")
 	show := &cobra.Command{
 		Use: "show SESSION", Short: "Show a session and the text that tells a model where it works", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -149,19 +169,16 @@ func (e *env) execCmd() *cobra.Command {
 	var timeout int64
 	cmd := &cobra.Command{
 		Use: "exec [flags] -- COMMAND [ARG…]", Short: "Run a command in a machine; its exit code is this command's",
+		Long: `Run a command in a machine. Its exit code is this command's; 125 means that it has
+none: it could not start, was ended by a signal or its time limit, or was refused.
+
+The command is run as it is, by no shell (for one: -- bash -c '…', or --code), gets
+nothing on its standard input, and its output is shown when it has ended. What asks
+meanwhile, a new host for one, is shown here; a terminal takes the answer.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (code == "") {
 				return usage("give a command after --, or --code with --lang")
 			}
-			c, err := e.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			id, done, err := sessionFor(cmd.Context(), c, session, project)
-			if err != nil {
-				return err
-			}
-			defer done()
 			in := map[string]any{}
 			if code != "" {
 				in["code"], in["lang"] = code, lang
@@ -170,6 +187,9 @@ func (e *env) execCmd() *cobra.Command {
 			}
 			if dir != "" {
 				in["workdir"] = dir
+			}
+			if timeout < 0 {
+				return usage("--timeout-ms is at least 0, not %d", timeout)
 			}
 			if timeout > 0 {
 				in["timeout_ms"] = timeout
@@ -185,22 +205,24 @@ func (e *env) execCmd() *cobra.Command {
 				}
 				in["env"] = m
 			}
-			var a httpapi.ExecAnswer
-			if err := c.post(cmd.Context(), "/v1/sessions/"+id+"/exec", url.Values{"wait": {"ended"}}, in, &a); err != nil {
+			c, err := e.client(cmd.Context())
+			if err != nil {
 				return err
 			}
-			if a.State == domain.StepAsking {
-				if err := e.question(cmd.Context(), c, a.ApprovalID); err != nil {
-					return err
+			id, done, err := sessionFor(cmd.Context(), c, session, project)
+			if err != nil {
+				return err
+			}
+			defer done()
+			a, err := e.exec(cmd.Context(), c, id, in)
+			if err != nil && cmd.Context().Err() != nil {
+				if session == "" {
+					return &interrupted{"the command was ended with its session"}
 				}
-				var v json.RawMessage
-				if err := c.get(cmd.Context(), "/v1/sessions/"+id+"/steps/"+string(a.ExecutionID)+"/exec", url.Values{"wait": {"ended"}}, &v); err != nil {
-					return err
-				}
-				a = httpapi.ExecAnswer{}
-				if err := json.Unmarshal(v, &a); err != nil {
-					return err
-				}
+				return &interrupted{"the command goes on: stop it with 'glasshouse session cancel " + id + "'"}
+			}
+			if err != nil {
+				return err
 			}
 			return e.showExec(a)
 		},
@@ -209,11 +231,34 @@ func (e *env) execCmd() *cobra.Command {
 	f.StringVar(&session, "session", "", "session to work in")
 	f.StringVar(&project, "project", "", "project to work in, in a session that ends with the command")
 	f.StringVar(&dir, "dir", "", "working folder (default /workspace)")
-	f.StringVar(&lang, "lang", "bash", "language of --code")
+	f.StringVar(&lang, "lang", "bash", "language of --code: bash, sh, python, node, perl, ruby")
 	f.StringVar(&code, "code", "", "a script instead of a command")
 	f.StringArrayVar(&envs, "env", nil, "NAME=VALUE for the command")
-	f.Int64Var(&timeout, "timeout-ms", 0, "time limit")
+	f.Int64Var(&timeout, "timeout-ms", 0, "time limit in ms; 0 = 120000, two minutes")
 	return cmd
+}
+
+// exec runs a command as a step and shows the questions that come up meanwhile.
+func (e *env) exec(ctx context.Context, c *Client, session string, in map[string]any) (a httpapi.ExecAnswer, err error) {
+	q, err := e.watch(ctx, c, session)
+	if err != nil {
+		return a, err
+	}
+	defer q.end()
+	if err := c.post(ctx, "/v1/sessions/"+session+"/exec", url.Values{"wait": {"ended"}}, in, &a); err != nil {
+		return a, err
+	}
+	for a.State == domain.StepAsking {
+		if err := q.wait(ctx, a.ApprovalID); err != nil {
+			return a, err
+		}
+		at := "/v1/sessions/" + session + "/steps/" + string(a.ExecutionID) + "/exec"
+		a = httpapi.ExecAnswer{}
+		if err := c.get(ctx, at, url.Values{"wait": {"ended"}}, &a); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
 }
 
 // showExec prints an outcome and turns it into this command's exit code. Output
@@ -249,64 +294,54 @@ func (e *env) guestText(s string, w io.Writer) string {
 	return safe(s, true)
 }
 
-// question shows a waiting question and answers it from the terminal.
-func (e *env) question(ctx context.Context, c *Client, id domain.ApprovalID) error {
-	var a approval.Approval
-	if err := c.get(ctx, "/v1/approvals/"+string(id), nil, &a); err != nil {
-		return err
-	}
-	e.showQuestion(e.err, a)
-	fmt.Fprint(e.err, "answer: ")
-	var choice string
-	if _, err := fmt.Fscanln(e.in, &choice); err != nil {
-		return fmt.Errorf("no answer was given; the question %s still waits: answer it with 'glasshouse approval answer %s CHOICE'", id, id)
-	}
-	return c.post(ctx, "/v1/approvals/"+string(id)+"/answer", nil, map[string]string{"digest": a.Asked.Digest, "choice": choice}, nil)
-}
-
-func (e *env) showQuestion(w io.Writer, a approval.Approval) {
-	fmt.Fprintf(w, "%s  %s\n", a.ID, one(a.Asked.Title))
-	for _, f := range a.Asked.Detail {
-		by := ""
-		if f.Origin == domain.OriginGuest {
-			by = " (the machine says)"
-		}
-		fmt.Fprintf(w, "  %s%s: %s\n", one(f.Name), by, safe(f.Value, true))
-	}
-	for _, ch := range a.Asked.Choices {
-		fmt.Fprintf(w, "  [%s] %s", ch.ID, one(ch.Label))
-		if ch.Covers != "" {
-			fmt.Fprintf(w, " — %s", one(ch.Covers))
-		}
-		fmt.Fprintln(w)
-	}
-}
-
 func (e *env) runCmd() *cobra.Command {
 	var project, session, agent string
 	var checks []string
 	cmd := &cobra.Command{
 		Use: "run PLAYBOOK", Short: "Let an agent work on a project, with the timeline live", Args: cobra.ExactArgs(1),
+		Long: `Let an agent work on a project, with the timeline live. The agent is a playbook, a
+file with a list of tool calls ('glasshouse tools' lists the tools):
+
+  name: fix the failing test
+  steps:
+    - say: The test fails first.
+    - tool: exec
+      args: {argv: [python3, -m, unittest]}
+      expect: {exit: 1, has: FAILED}
+
+The turn ends at the first step that does not end as expected; without expect a step
+must succeed. Questions are answered in the window or with 'glasshouse approval answer'.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
-			if err != nil {
-				return err
-			}
-			c, err := e.client(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if (session == "") == (project == "") {
 				return usage("give either --session or --project")
 			}
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
 			if session == "" {
-				s, err := newSession(cmd.Context(), c, project, args[0], agent, "", "", checks)
+				s, err := newSession(cmd.Context(), c, project, filepath.Base(args[0]), agent, "", "", checks)
 				if err != nil {
 					return err
 				}
 				session = string(s.ID)
 			}
-			return e.turn(cmd.Context(), c, session, agent, string(text))
+			var s httpapi.SessionAnswer
+			if err := c.get(cmd.Context(), "/v1/sessions/"+session, nil, &s); err != nil {
+				return err
+			}
+			err = e.turn(cmd.Context(), c, session, agent, string(text))
+			if err != nil && cmd.Context().Err() != nil {
+				return &interrupted{"the agent goes on in session " + session + ": 'glasshouse log -f --session " + session + "' shows it, 'glasshouse session cancel " + session + "' stops it"}
+			}
+			if err == nil {
+				e.note("session %s; see the changes with 'glasshouse review open %s'", session, s.ProjectID)
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&project, "project", "", "project to work in, in a new session")
@@ -329,6 +364,7 @@ func (e *env) turn(ctx context.Context, c *Client, session, agent, input string)
 		return err
 	}
 	tl := newTimeline(e.out)
+	tl.how = c.actor != "demo" // which answers by itself
 	result := ""
 	err := c.follow(ctx, url.Values{"session_id": {session}}, info.Latest, func(ev event.Envelope) (bool, error) {
 		if e.json {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"glasshouse/backend/domain"
@@ -109,6 +110,7 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 type timeline struct {
 	w     io.Writer
 	steps map[domain.StepID]*event.StepRequested
+	how   bool // say how questions are answered
 }
 
 func newTimeline(w io.Writer) *timeline {
@@ -178,6 +180,19 @@ func (t *timeline) show(ev event.Envelope) {
 		}
 	case *event.ApprovalRequested:
 		t.line(id, "?", "%s  [%s]", one(p.Title), p.Approval)
+		if t.how {
+			var ids []string
+			for _, ch := range p.Choices {
+				ids = append(ids, one(ch.ID))
+				if p.Kind == "question" {
+					ids[len(ids)-1] += " = " + one(ch.Label)
+				}
+			}
+			if takesText(*p) {
+				ids = append(ids, "or any text")
+			}
+			t.line(id, " ", "glasshouse approval answer %s CHOICE: %s", p.Approval, strings.Join(ids, ", "))
+		}
 	case *event.ApprovalAnswered:
 		t.line(id, "?", "answered %q by %s", p.Choice, one(string(p.By)))
 	case *event.ApprovalClosed:

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/approval"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+)
+
+// questions shows what a session asks while a command waits for it, and takes
+// answers from the terminal. An answer may come from any other door as well.
+type questions struct {
+	e    *env
+	c    *Client
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu     sync.Mutex
+	closed map[domain.ApprovalID]chan struct{}
+
+	turn  sync.Mutex // one question has the terminal
+	lines <-chan string
+	taken bool // a question went away under the person's hands: no line is taken any more
+}
+
+// watch follows a session's questions from now on until stop is called.
+func (e *env) watch(ctx context.Context, c *Client, session string) (*questions, error) {
+	var info httpapi.Info
+	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	q := &questions{e: e, c: c, stop: cancel, done: make(chan struct{}), closed: map[domain.ApprovalID]chan struct{}{}}
+	go func() {
+		defer close(q.done)
+		filter := url.Values{"session_id": {session}, "types": {"approval.requested,approval.answered,approval.closed"}}
+		_ = c.follow(ctx, filter, info.Latest, func(ev event.Envelope) (bool, error) {
+			p, err := event.Decode(ev)
+			if err != nil {
+				return true, nil //nolint:nilerr // an event that is not known here asks nothing
+			}
+			switch p := p.(type) {
+			case *event.ApprovalRequested:
+				var a approval.Approval
+				if c.get(ctx, "/v1/approvals/"+string(p.Approval), nil, &a) != nil || a.Outcome.State != approval.Pending {
+					return true, nil
+				}
+				go q.prompt(ctx, a)
+			case *event.ApprovalAnswered:
+				fmt.Fprintf(e.err, "%s: answered %q by %s\n", p.Approval, one(p.Choice), one(string(p.By)))
+				q.close(p.Approval)
+			case *event.ApprovalClosed:
+				fmt.Fprintf(e.err, "%s: closed without an answer: %s\n", p.Approval, one(p.Why))
+				q.close(p.Approval)
+			}
+			return true, nil
+		})
+	}()
+	return q, nil
+}
+
+// end stops following.
+func (q *questions) end() { q.stop(); <-q.done }
+
+func (q *questions) closing(id domain.ApprovalID) chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed[id] == nil {
+		q.closed[id] = make(chan struct{})
+	}
+	return q.closed[id]
+}
+
+func (q *questions) close(id domain.ApprovalID) {
+	ch := q.closing(id)
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
+}
+
+// wait returns when a question is answered or closed.
+func (q *questions) wait(ctx context.Context, id domain.ApprovalID) error {
+	select {
+	case <-q.closing(id):
+		return nil
+	case <-q.done:
+		return fmt.Errorf("the question %s cannot be followed any more", id)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// prompt shows a question and takes lines until one answers it. Questions come one
+// after the other: a line answers what was shown last. When one is closed while its
+// answer may be half written, that line must not fall to the next.
+func (q *questions) prompt(ctx context.Context, a approval.Approval) {
+	q.turn.Lock()
+	defer q.turn.Unlock()
+	select {
+	case <-q.closing(a.ID):
+		return
+	default:
+	}
+	q.e.showQuestion(q.e.err, a)
+	how := fmt.Sprintf("  it waits: answer it in the window or with 'glasshouse approval answer %s CHOICE'\n", a.ID)
+	if q.taken || !q.e.terminal() {
+		fmt.Fprint(q.e.err, how)
+		return
+	}
+	if q.lines == nil {
+		q.lines = q.e.lines()
+	}
+	for {
+		fmt.Fprint(q.e.err, "answer: ")
+		select {
+		case <-q.closing(a.ID):
+			q.taken = true
+			return
+		case <-ctx.Done():
+			return
+		case line, ok := <-q.lines:
+			if !ok {
+				fmt.Fprint(q.e.err, "\n"+how)
+				q.taken = true
+				return
+			}
+			err := q.c.post(ctx, "/v1/approvals/"+string(a.ID)+"/answer", nil, answerOf(a, strings.TrimSpace(line), ""), nil)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			fmt.Fprintln(q.e.err, safe(err.Error(), true))
+		}
+	}
+}
+
+// answerOf makes an answer of what a person wrote: a choice by its word or its
+// label, or a text where one is asked for.
+func answerOf(a approval.Approval, choice, text string) map[string]string {
+	in := map[string]string{"digest": a.Asked.Digest, "choice": choice, "text": text}
+	for _, ch := range a.Asked.Choices {
+		if ch.ID == choice {
+			return in
+		}
+	}
+	for _, ch := range a.Asked.Choices {
+		if strings.EqualFold(ch.Label, choice) {
+			in["choice"] = ch.ID
+			return in
+		}
+	}
+	if takesText(a.Asked) && text == "" {
+		in["choice"], in["text"] = "", choice
+	}
+	return in
+}
+
+// takesText reports whether a question is answered by any text, not by a choice alone.
+func takesText(q event.ApprovalRequested) bool { return q.Kind == "question" && q.FreeText }
+
+// terminal reports whether a person may be at the input.
+func (e *env) terminal() bool {
+	f, ok := e.in.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// lines reads the input for the rest of the process: a read cannot be taken back.
+// A line that comes while nothing is asked answers nothing.
+func (e *env) lines() chan string {
+	out := make(chan string)
+	go func() {
+		defer close(out)
+		for sc := bufio.NewScanner(e.in); sc.Scan(); {
+			select {
+			case out <- sc.Text():
+			default:
+			}
+		}
+	}()
+	return out
+}
+
+func (e *env) showQuestion(w io.Writer, a approval.Approval) {
+	fmt.Fprintf(w, "%s  %s\n", a.ID, one(a.Asked.Title))
+	for _, f := range a.Asked.Detail {
+		by := ""
+		if f.Origin == domain.OriginGuest {
+			by = " (the machine says)"
+		}
+		fmt.Fprintf(w, "  %s%s: %s\n", one(f.Name), by, safe(strings.TrimRight(f.Value, "\n"), true))
+	}
+	for _, ch := range a.Asked.Choices {
+		fmt.Fprintf(w, "  [%s] %s", one(ch.ID), one(ch.Label))
+		if ch.Covers != "" {
+			fmt.Fprintf(w, " — %s", one(ch.Covers))
+		}
+		fmt.Fprintln(w)
+	}
+	if takesText(a.Asked) {
+		fmt.Fprintln(w, "  or any text")
+	}
+}
