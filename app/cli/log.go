@@ -36,7 +36,7 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 	if follow {
 		err := c.follow(ctx, q, 0, func(ev event.Envelope) (bool, error) { print(ev); return true, nil })
 		if ctx.Err() != nil {
-			return nil // that is how it ends
+			return nil //nolint:nilerr // the person ending it is how it ends
 		}
 		return err
 	}

@@ -37,8 +37,7 @@ func TestMuxSurvivesAFault(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	m := newMux(here, 1000, time.Minute, func(string, string, jsonv2.Value) {
-		var none map[string]int
-		none["x"] = 1
+		panic("a fault")
 	})
 	m.start()
 	if _, err := there.Write([]byte(`{"method":"A.b"}` + "\x00")); err != nil {
