@@ -47,7 +47,7 @@ func editTool() tool.Tool {
 			return []event.Field{{Name: "file", Value: abs(a.Path), Origin: domain.OriginAgent}, {Name: "replace", Value: a.Old, Origin: domain.OriginAgent},
 				{Name: "by", Value: a.New, Origin: domain.OriginAgent}, {Name: "which", Value: every, Origin: domain.OriginHost}}
 		},
-		Handler: runEdit,
+		Handler: answering(runEdit, true),
 	}
 }
 

@@ -61,7 +61,7 @@ func readTool() tool.Tool {
 			"required": ["path"],
 			"additionalProperties": false
 		}`),
-		Reach: domain.ReachRead, Title: pathTitle("Read"), Action: pathAction(false), Handler: runRead,
+		Reach: domain.ReachRead, Title: pathTitle("Read"), Action: pathAction(false), Handler: answering(runRead, false),
 	}
 }
 
@@ -185,7 +185,7 @@ func writeTool() tool.Tool {
 			}
 			return append(out, event.Field{Name: "content", Value: a.Content, Origin: domain.OriginAgent})
 		},
-		Handler: runWrite,
+		Handler: answering(runWrite, true),
 	}
 }
 
@@ -234,7 +234,7 @@ func listTool() tool.Tool {
 			},
 			"additionalProperties": false
 		}`),
-		Reach: domain.ReachRead, Title: pathTitle("List"), Action: pathAction(false), Handler: runList,
+		Reach: domain.ReachRead, Title: pathTitle("List"), Action: pathAction(false), Handler: answering(runList, false),
 	}
 }
 
@@ -323,7 +323,7 @@ func globTool() tool.Tool {
 		Action: func(raw json.RawMessage) policy.Action {
 			return policy.Action{}
 		},
-		Handler: runGlob,
+		Handler: answering(runGlob, false),
 	}
 }
 
@@ -382,7 +382,7 @@ func searchTool() tool.Tool {
 			"required": ["pattern"],
 			"additionalProperties": false
 		}`),
-		Reach: domain.ReachRead, Action: pathAction(false), Handler: runSearch,
+		Reach: domain.ReachRead, Action: pathAction(false), Handler: answering(runSearch, false),
 		Title: func(raw json.RawMessage) string {
 			a := args[struct{ Pattern, Path string }](raw)
 			if a.Path == "" {
