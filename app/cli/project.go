@@ -60,7 +60,7 @@ Without a FOLDER the workspace is empty.`,
 		},
 	}
 	create.Flags().StringVar(&in.Name, "name", "", "name (default: the folder's)")
-	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM); default: the setting, else lima where a VM runs with hardware help, else local")
+	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM); default: the setting, else local on Linux")
 	create.Flags().StringSliceVar(&in.Overlay, "with", nil, "uncommitted files of the source to bring along; may be repeated")
 	create.Flags().IntVar(&in.CPUs, "cpus", 0, "processors")
 	create.Flags().IntVar(&in.MemoryMiB, "memory", 0, "memory in MiB")
