@@ -70,6 +70,12 @@ func (c *Core) doctor(ctx context.Context) httpapi.Doctor {
 	default:
 		add("guest image", imErr, "")
 	}
+	if _, err := c.rules.Rules(""); err != nil {
+		d.OK = false
+		d.Lines = append(d.Lines, httpapi.DoctorLine{Name: "policy", Text: err.Error(), Fix: "mend " + c.opt.Paths.PolicyFile() + " and start the core again; until then everything but reading asks"})
+	} else {
+		add("policy", nil, "rules loaded")
+	}
 	if missing := image.MissingTools(); len(missing) > 0 {
 		d.Lines = append(d.Lines, httpapi.DoctorLine{Name: "image tools", Text: "missing: " + strings.Join(missing, ", "), Fix: "install them, or run 'make setup'"})
 	} else {

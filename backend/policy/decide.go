@@ -26,9 +26,8 @@ func Decide(a Action, rules *Rules) Decision {
 			worst = d
 		}
 	}
-	leaves := a.Reach == domain.ReachHost || a.Reach == domain.ReachNetwork
-	if (a.Mode == ModePlan || (leaves && rules.degraded != nil)) && strict(worst.Decision) < strict(def.Decision) {
-		worst = def // no rule lets a plan change something, nor half a set of rules let something out
+	if (a.Mode == ModePlan || rules.degraded != nil) && strict(worst.Decision) < strict(def.Decision) {
+		worst = def // no rule lets a plan change something, nor does half a set of rules decide
 	}
 	if worst.Decision == domain.Deny && worst.WouldAllow == "" {
 		worst.WouldAllow = "the call without the part that is denied, or another way that needs none of it; a person can change the rule"
@@ -49,12 +48,13 @@ func strict(d domain.Decision) int {
 // defaultFor is what holds where no rule matches.
 func defaultFor(a *Action, rules *Rules) Decision {
 	leaves := a.Reach == domain.ReachHost || a.Reach == domain.ReachNetwork
-	if leaves && rules.degraded != nil {
-		return Decision{Decision: domain.Ask, Rule: "default", Reason: "The rules file is not usable, so everything that leaves the machine asks."}
-	}
 	if a.Mode == ModePlan && (a.Changes || leaves || a.Reach == domain.ReachMachine) {
 		return Decision{Decision: domain.Deny, Rule: "mode:plan", Reason: "In plan mode nothing is changed and nothing leaves the machine.",
 			WouldAllow: "tools that only read (read, list, glob, search), and questions to the person"}
+	}
+	// Which commands the person denies is in the file that cannot be read.
+	if rules.degraded != nil && (leaves || a.Reach == domain.ReachMachine) {
+		return Decision{Decision: domain.Ask, Rule: "default", Reason: "The rules file is not usable, so everything but reading asks; 'glasshouse doctor' says what is wrong with it."}
 	}
 	switch a.Reach {
 	case domain.ReachRead:

@@ -519,6 +519,12 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%s: at a start: %v", name, err)
 			continue
 		}
+		if d := Decide(Action{Tool: "exec", Reach: domain.ReachMachine, Changes: true, Argv: []string{"git", "push"}}, r); d.Decision != domain.Ask {
+			t.Errorf("%s: a command that the file may deny: %+v", name, d)
+		}
+		if d := Decide(Action{Tool: "read", Reach: domain.ReachRead}, r); d.Decision != domain.Allow {
+			t.Errorf("%s: reading: %+v", name, d)
+		}
 		for _, reach := range []domain.Reach{domain.ReachHost, domain.ReachNetwork} {
 			if d := Decide(Action{Tool: "browser_open", Reach: reach, Host: "pkg.example"}, r); d.Decision != domain.Ask || !strings.Contains(d.Reason, "not usable") && reach == domain.ReachNetwork {
 				t.Errorf("%s: %s: %+v", name, reach, d)

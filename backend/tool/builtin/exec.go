@@ -104,8 +104,7 @@ func execTool() tool.Tool {
 				add("language", a.lang())
 				add("code", a.Script)
 			} else {
-				list, _ := json.Marshal(a.Argv)
-				add("argv", string(list))
+				add("argv", shown(a.Argv))
 			}
 			add("folder", abs(a.Workdir))
 			names := make([]string, 0, len(a.Env))
@@ -406,4 +405,16 @@ func limit(c *tool.Call, ms int64) time.Duration {
 		t = c.Timeout
 	}
 	return t
+}
+
+// shown writes words so that each is told from the next and stands as it is: a
+// person judges it, so nothing is escaped but what quotes need.
+func shown(argv []string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(argv); err != nil {
+		return fmt.Sprintf("%q", argv)
+	}
+	return strings.TrimSpace(b.String())
 }
