@@ -1,17 +1,21 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
 
 	"glasshouse/app/httpapi"
 	"glasshouse/backend/approval"
@@ -314,6 +318,36 @@ func TestApprovals(t *testing.T) {
 		}
 	})
 
+	d.in(t, "from a terminal", func(t *testing.T) {
+		for i := range 6 {
+			name, say, want := fmt.Sprintf("typed-%d", i), "once", 0
+			if i%2 == 1 {
+				say, want = "deny", 125
+			}
+			got, out := d.typed(t, say, "exec", "--session", s, "--", "bash", "-c", "touch "+name+" && echo touched")
+			if got != want || strings.Contains(out, "\ntouched") != (want == 0) || !strings.Contains(out, "Touching asks here.") || exists(name) != (want == 0) {
+				t.Errorf("%q gives exit code %d and %q", say, got, out)
+			}
+		}
+		// Nobody at the input: the command waits, and another one answers.
+		c := exec.Command(d.Bin, "exec", "--session", s, "--", "touch", "elsewhere")
+		var out bytes.Buffer
+		c.Env, c.Stdin, c.Stdout, c.Stderr = d.Env, strings.NewReader("deny\n"), &out, &out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var open []approval.Approval
+		d.Until("the question", func() bool {
+			d.Call("GET", "/v1/approvals?session_id="+s, nil, &open)
+			return len(open) == 1
+		})
+		if out, err := d.CLI("approval", "answer", string(open[0].ID), "once"); err != nil {
+			t.Errorf("%v %s", err, out)
+		}
+		if err := c.Wait(); err != nil || !exists("elsewhere") {
+			t.Errorf("%v %s", err, out.String())
+		}
+	})
 	d.in(t, "remembered exactly", func(t *testing.T) { remembered(t, d) })
 	d.in(t, "over a core's death", func(t *testing.T) { overDeath(t, d) })
 }
@@ -332,6 +366,42 @@ func TestQuestionExpires(t *testing.T) {
 	if a := d.Bash(s, "test -e late"); a.ExitCode == nil || *a.ExitCode != 1 {
 		t.Errorf("the command that was never allowed ran: %+v", a)
 	}
+}
+
+// typed runs a command whose input is a terminal, and types a line once it is asked.
+func (d *desk) typed(t *testing.T, line string, args ...string) (code int, out string) {
+	t.Helper()
+	m, s, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // against hanging
+	defer cancel()
+	c := exec.CommandContext(ctx, d.Bin, args...)
+	c.Env, c.Stdin, c.Stdout, c.Stderr = d.Env, s, s, s
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	var b bytes.Buffer
+	buf := make([]byte, 4096)
+	for said := false; ; {
+		n, err := m.Read(buf)
+		b.Write(buf[:n])
+		if err != nil {
+			break // the last writer is gone
+		}
+		if !said && strings.Contains(b.String(), "answer: ") {
+			said = true
+			time.Sleep(100 * time.Millisecond) // a line typed before it is waited for is nobody's
+			if _, err := m.WriteString(line + "\n"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Wait()
+	return c.ProcessState.ExitCode(), strings.ReplaceAll(b.String(), "\r\n", "\n")
 }
 
 // closed checks that a step's question ended without an answer.
