@@ -23,7 +23,7 @@ packages() {
 		echo libgtk-3-dev libwebkit2gtk-4.1-dev pkg-config
 		;;
 	test)
-		echo dbus fonts-dejavu-core fonts-noto-color-emoji fonts-wqy-zenhei imagemagick jq libnss3-tools openssl procps \
+		echo dbus fonts-dejavu-core fonts-noto-color-emoji fonts-wqy-zenhei imagemagick iproute2 jq libnss3-tools openssh-server openssl procps \
 			webkit2gtk-driver x11-utils xauth xdotool xvfb
 		# Ubuntu's chromium is a snap, which no container runs; there the tests look for another Chrome.
 		if [ "$(distribution)" = debian ]; then echo chromium; fi
@@ -109,6 +109,24 @@ if [ -n "$missing" ]; then
 		$root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -qq -y "$@"
 	}
 	apt update
+	# The tests start an ssh server of their own; the system's is only needed as a
+	# program, and must not begin to listen because somebody runs tests.
+	quiet=
+	case " $missing " in
+	*" openssh-server "*)
+		if [ ! -e /usr/sbin/policy-rc.d ]; then
+			quiet=1
+			printf '#!/bin/sh\nexit 101\n' | $root tee /usr/sbin/policy-rc.d >/dev/null
+			$root chmod 755 /usr/sbin/policy-rc.d
+		fi
+		;;
+	esac
+	settle() {
+		[ -n "$quiet" ] || return 0
+		$root rm -f /usr/sbin/policy-rc.d
+		if [ -d /run/systemd/system ]; then $root systemctl -q disable ssh.service ssh.socket 2>/dev/null || true; fi
+	}
+	trap settle EXIT
 	# shellcheck disable=SC2086 # a list
 	if ! apt install --no-install-recommends $missing >/dev/null; then
 		echo "apt.sh: apt-get could not install: $missing" >&2
