@@ -97,7 +97,7 @@ func Inner() error {
 			var m sigMsg
 			if json.Unmarshal(b, &m) == nil && run != nil {
 				if m.All {
-					t.SignalAll(syscall.Signal(m.Sig))
+					t.SignalAll(run, syscall.Signal(m.Sig))
 				} else {
 					run.Signal(syscall.Signal(m.Sig))
 				}

@@ -37,7 +37,7 @@ func (d direct) start(r spawn.Request, files []*os.File) (*spawn.Run, *os.File, 
 
 func (d direct) signal(run *spawn.Run, sig syscall.Signal, all bool) {
 	if all {
-		d.t.SignalAll(sig)
+		d.t.SignalAll(run, sig)
 	} else {
 		run.Signal(sig)
 	}

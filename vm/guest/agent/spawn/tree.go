@@ -20,8 +20,21 @@ import (
 // Signal goes to the command's own process group.
 func (r *Run) Signal(sig syscall.Signal) error { return syscall.Kill(-r.Pid, sig) }
 
-// SignalAll sends sig to every process of the tree.
-func (t *Tree) SignalAll(sig syscall.Signal) {
+// SignalAll sends sig to every process of the tree, while it is run's. A tree is
+// used again at once: without the lock a signal meant for what a command left
+// behind could meet the next command.
+func (t *Tree) SignalAll(run *Run, sig syscall.Signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holds(run.Empty) {
+		t.signal(sig)
+	}
+}
+
+// holds reports whether the tree is still that of the run with this channel; t.mu is held.
+func (t *Tree) holds(empty <-chan struct{}) bool { return t.empty != nil && t.empty == empty }
+
+func (t *Tree) signal(sig syscall.Signal) {
 	if t.self == 1 {
 		syscall.Kill(-1, sig)
 		return
@@ -40,19 +53,22 @@ func KillCgroup(dir string) {
 	}
 }
 
-// KillAll sends SIGKILL until nothing is left or the time is up. It returns
-// whether the tree is empty.
+// KillAll sends SIGKILL until nothing of the run is left or the time is up. It
+// returns whether the run's tree is empty.
 func (t *Tree) KillAll(empty <-chan struct{}, wait time.Duration) bool {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		t.mu.Lock()
-		cg := t.cgroup
-		t.mu.Unlock()
-		if cg != "" {
-			KillCgroup(cg)
+		if !t.holds(empty) {
+			t.mu.Unlock()
+			return true // what runs here now is another command
 		}
-		t.SignalAll(syscall.SIGKILL)
+		if t.cgroup != "" {
+			KillCgroup(t.cgroup)
+		}
+		t.signal(syscall.SIGKILL)
+		t.mu.Unlock()
 		select {
 		case <-empty:
 			return true
@@ -66,7 +82,10 @@ func (t *Tree) KillAll(empty <-chan struct{}, wait time.Duration) bool {
 // Rest lists the living processes of the tree, at most limit.
 func (t *Tree) Rest(limit int) []guest.BackgroundProcess {
 	var out []guest.BackgroundProcess
-	for _, pid := range t.pids() {
+	t.mu.Lock()
+	pids := t.pids()
+	t.mu.Unlock()
+	for _, pid := range pids {
 		if len(out) == limit {
 			break
 		}
@@ -104,7 +123,7 @@ func Argv(pid int) []string {
 	return out
 }
 
-// pids are all processes of the tree but ourselves.
+// pids are all processes of the tree but ourselves; t.mu is held.
 func (t *Tree) pids() []int {
 	all := procs()
 	var out []int
@@ -118,11 +137,8 @@ func (t *Tree) pids() []int {
 	}
 	seen := map[int]bool{t.self: true}
 	out = descend(all, seen)
-	t.mu.Lock()
-	cg := t.cgroup
-	t.mu.Unlock()
-	if cg != "" {
-		for _, pid := range cgroupPids(cg, 0) {
+	if t.cgroup != "" {
+		for _, pid := range cgroupPids(t.cgroup, 0) {
 			if !seen[pid] {
 				seen[pid] = true
 				out = append(out, pid)
