@@ -472,20 +472,31 @@ func TestClientsDie(t *testing.T) {
 		_ = follower.Process.Kill()
 		_ = follower.Wait()
 		codes := map[int]bool{}
+		changed := map[string]bool{}
 		for _, e := range w.Log(nil) {
 			if e.Type != "step.ended" {
 				continue
 			}
 			var a httpapi.ExecAnswer
 			w.Call("GET", "/v1/sessions/"+string(e.SessionID)+"/steps/"+string(e.StepID)+"/exec", nil, &a)
-			if a.ExitCode == nil || a.Stdout != "out\n" || a.Stderr != "err\n" || len(a.FileChanges) == 0 {
+			if a.ExitCode == nil || a.Stdout != "out\n" || a.Stderr != "err\n" {
 				t.Errorf("a step whose caller died: %+v", a)
 				continue
+			}
+			for _, c := range a.FileChanges {
+				changed[c.Path] = true
 			}
 			codes[*a.ExitCode] = true
 		}
 		if len(steps) != 3 || len(codes) != 3 {
 			t.Errorf("steps %v ended with %v", steps, codes)
+		}
+		// Sessions share the workspace: where steps end together, the checkpoint of one
+		// holds what both changed.
+		for i := range dead {
+			if !changed[fmt.Sprintf("done-%d", i)] {
+				t.Errorf("no checkpoint names done-%d: %v", i, changed)
+			}
 		}
 		if a := w.Bash(s, "cat done-0 done-1 done-2"); a.Stdout != "done\ndone\ndone\n" {
 			t.Errorf("%+v", a)
