@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"glasshouse/backend/domain"
 	"glasshouse/backend/project"
 	"glasshouse/backend/review"
 )
@@ -237,5 +236,3 @@ decided. What is accepted is pushed as one commit. If the branch moved meanwhile
 	cmd.Flags().StringVar(&message, "message", "", "commit message, when only parts were accepted")
 	return cmd
 }
-
-var _ = domain.Allow

@@ -19,8 +19,6 @@ import (
 	"unicode/utf16"
 
 	"github.com/spf13/cobra"
-
-	"glasshouse/backend/domain"
 )
 
 // Version of the program; the build sets it.
@@ -237,5 +235,3 @@ func safe(s string, multi bool) string {
 func one(s string) string { return safe(s, false) }
 
 func when(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:04:05") }
-
-var _ = domain.CodeInvalid

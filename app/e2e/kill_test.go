@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,5 +254,3 @@ func checkpointSum(t *testing.T, w *World, p httpapi.ProjectView, s, commit stri
 	sum := sha256.Sum256(out)
 	return hex.EncodeToString(sum[:])
 }
-
-var _ = url.Values{}
