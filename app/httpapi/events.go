@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,6 +82,19 @@ func (s *server) events(api huma.API) {
 		r, err := s.Log.Verify(ctx)
 		return ok(r, err)
 	})
+}
+
+// payloads puts the payload of every event type into the description, as the
+// properties of one object, so that clients can type what the stream brings.
+func payloads(api huma.API) {
+	reg := api.OpenAPI().Components.Schemas
+	all := &huma.Schema{Type: huma.TypeObject, Description: "the payload of each event type", Properties: map[string]*huma.Schema{}}
+	for t, mk := range event.Registry {
+		all.Properties[string(t)] = reg.Schema(reflect.TypeOf(mk()).Elem(), true, "")
+		all.Required = append(all.Required, string(t))
+	}
+	slices.Sort(all.Required)
+	reg.Map()["EventPayloads"] = all
 }
 
 func (s *server) stream(c huma.Context, f eventlog.Filter, after int64, in *eventsIn) {

@@ -213,6 +213,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.approvals(api)
 	sv.reviews(api)
 	sv.events(api)
+	payloads(api)
 	return recovered(limitBody(r)), api
 }
 

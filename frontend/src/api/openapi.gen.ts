@@ -740,6 +740,16 @@ export interface components {
             ok: boolean;
             text: string;
         };
+        EventApprovalAnswered: {
+            approval_id: string;
+            by: string;
+            choice: string;
+            text?: string;
+        };
+        EventApprovalClosed: {
+            approval_id: string;
+            why: string;
+        };
         EventApprovalRequested: {
             approval_id: string;
             choices: components["schemas"]["EventChoice"][] | null;
@@ -771,11 +781,55 @@ export interface components {
             /** Format: int64 */
             timeout_ms?: number;
         };
+        EventCheckRan: {
+            name: string;
+            ok: boolean;
+            reason?: string;
+        };
         EventChoice: {
             covers?: string;
             grant?: components["schemas"]["EventGrant"];
             id: string;
             label: string;
+        };
+        EventCoreStarted: {
+            clean: boolean;
+            /** Format: int64 */
+            pid: number;
+            version: string;
+        };
+        EventCoreStopped: {
+            reason: string;
+        };
+        EventEgressBlocked: {
+            approval_id?: string;
+            claim?: string;
+            host: string;
+            method?: string;
+            /** Format: int64 */
+            port: number;
+            reason: string;
+            rule?: string;
+        };
+        EventEgressClosed: {
+            /** Format: int64 */
+            bytes_in: number;
+            /** Format: int64 */
+            bytes_out: number;
+            conn_id: string;
+            /** Format: int64 */
+            duration_ms: number;
+            error?: string;
+        };
+        EventEgressOpened: {
+            addr: string;
+            claim?: string;
+            conn_id: string;
+            host: string;
+            method?: string;
+            /** Format: int64 */
+            port: number;
+            rule: string;
         };
         EventEnvelope: {
             actor?: string;
@@ -813,6 +867,11 @@ export interface components {
             op: string;
             path: string;
         };
+        EventFilesTouched: {
+            changes: components["schemas"]["EventFileChange"][] | null;
+            degraded?: boolean;
+            resync?: boolean;
+        };
         EventGrant: {
             decision: string;
             host?: string;
@@ -824,6 +883,46 @@ export interface components {
             /** Format: int64 */
             ttl_ms?: number;
         };
+        EventLogRedacted: {
+            by: string;
+            /** Format: int64 */
+            event_id: number;
+            reason: string;
+            replacement_sha256: string;
+        };
+        EventMachineProgress: {
+            /** Format: int64 */
+            done?: number;
+            machine_id: string;
+            phase: string;
+            text: string;
+            /** Format: int64 */
+            total?: number;
+        };
+        EventMachineState: {
+            boot_id?: string;
+            kind: string;
+            machine_id: string;
+            problem?: string;
+            state: string;
+        };
+        EventMachineStats: {
+            /** Format: double */
+            cpu_percent: number;
+            /** Format: int64 */
+            disk_total_kib: number;
+            /** Format: int64 */
+            disk_used_kib: number;
+            /** Format: int64 */
+            mem_total_kib: number;
+            /** Format: int64 */
+            mem_used_kib: number;
+        };
+        EventMessage: {
+            role: string;
+            text: string;
+            turn_id?: string;
+        };
         EventOutputStream: {
             binary?: boolean;
             blob?: components["schemas"]["EventBlob"];
@@ -833,6 +932,50 @@ export interface components {
             tail?: string;
             /** Format: int64 */
             total: number;
+        };
+        /** @description the payload of each event type */
+        EventPayloads: {
+            "approval.answered": components["schemas"]["EventApprovalAnswered"];
+            "approval.closed": components["schemas"]["EventApprovalClosed"];
+            "approval.requested": components["schemas"]["EventApprovalRequested"];
+            "check.ran": components["schemas"]["EventCheckRan"];
+            "core.started": components["schemas"]["EventCoreStarted"];
+            "core.stopped": components["schemas"]["EventCoreStopped"];
+            "egress.blocked": components["schemas"]["EventEgressBlocked"];
+            "egress.closed": components["schemas"]["EventEgressClosed"];
+            "egress.opened": components["schemas"]["EventEgressOpened"];
+            "files.touched": components["schemas"]["EventFilesTouched"];
+            "log.redacted": components["schemas"]["EventLogRedacted"];
+            "machine.progress": components["schemas"]["EventMachineProgress"];
+            "machine.state": components["schemas"]["EventMachineState"];
+            "machine.stats": components["schemas"]["EventMachineStats"];
+            message: components["schemas"]["EventMessage"];
+            "project.created": components["schemas"]["EventProjectCreated"];
+            "project.deleted": components["schemas"]["EventProjectDeleted"];
+            "project.imported": components["schemas"]["EventProjectImported"];
+            "push.ended": components["schemas"]["EventPushEnded"];
+            "push.started": components["schemas"]["EventPushStarted"];
+            "review.decided": components["schemas"]["EventReviewDecided"];
+            "review.opened": components["schemas"]["EventReviewOpened"];
+            "rule.added": components["schemas"]["EventRuleAdded"];
+            "rule.removed": components["schemas"]["EventRuleRemoved"];
+            "session.created": components["schemas"]["EventSessionCreated"];
+            "session.state": components["schemas"]["EventSessionState"];
+            "step.decided": components["schemas"]["EventStepDecided"];
+            "step.ended": components["schemas"]["EventStepEnded"];
+            "step.output": components["schemas"]["EventStepOutput"];
+            "step.refused": components["schemas"]["EventStepRefused"];
+            "step.requested": components["schemas"]["EventStepRequested"];
+            "step.sealed": components["schemas"]["EventStepSealed"];
+            "step.started": components["schemas"]["EventStepStarted"];
+            "turn.ended": components["schemas"]["EventTurnEnded"];
+            "turn.started": components["schemas"]["EventTurnStarted"];
+        };
+        EventProjectCreated: {
+            project: components["schemas"]["Project"];
+        };
+        EventProjectDeleted: {
+            trash?: string;
         };
         EventProjectImported: {
             branch?: string;
@@ -844,6 +987,39 @@ export interface components {
             ignored_out?: number;
             may_differ?: string[] | null;
             overlaid?: string[] | null;
+        };
+        EventPushEnded: {
+            ok: boolean;
+            output?: string;
+            reason?: string;
+            review_id: string;
+        };
+        EventPushStarted: {
+            commit: string;
+            expected: string;
+            ref: string;
+            remote: string;
+            review_id: string;
+            tree: string;
+        };
+        EventReviewDecided: {
+            decision: string;
+            file: string;
+            path?: string;
+            review_id: string;
+            unit?: string;
+        };
+        EventReviewOpened: {
+            base: string;
+            candidate: string;
+            expected?: string;
+            /** Format: int64 */
+            files: number;
+            ref?: string;
+            remote?: string;
+            review_id: string;
+            /** Format: int64 */
+            units: number;
         };
         EventRuleAdded: {
             by?: string;
@@ -859,6 +1035,18 @@ export interface components {
             port?: number;
             scope: string;
             text: string;
+        };
+        EventRuleRemoved: {
+            id: string;
+        };
+        EventSessionCreated: {
+            checks?: components["schemas"]["EventCheck"][] | null;
+            mode?: string;
+            session: components["schemas"]["Session"];
+        };
+        EventSessionState: {
+            reason?: string;
+            state: string;
         };
         EventStepDecided: {
             decision: string;
@@ -884,10 +1072,27 @@ export interface components {
             stderr?: components["schemas"]["EventOutputStream"];
             stdout?: components["schemas"]["EventOutputStream"];
         };
+        EventStepOutput: {
+            /** Format: int64 */
+            offset: number;
+            stderr?: boolean;
+            text: string;
+        };
         EventStepRefused: {
             allowed?: string;
             reason: string;
             state: string;
+        };
+        EventStepRequested: {
+            args: unknown;
+            args_blob?: components["schemas"]["EventBlob"];
+            digest: string;
+            /** Format: int64 */
+            number: number;
+            reach: string;
+            title: string;
+            tool: string;
+            turn_id?: string;
         };
         EventStepSealed: {
             changes?: components["schemas"]["EventFileChange"][] | null;
@@ -900,6 +1105,18 @@ export interface components {
             same?: boolean;
             sum?: string;
             tree: string;
+        };
+        EventStepStarted: {
+            exec?: string;
+        };
+        EventTurnEnded: {
+            reason?: string;
+            result: string;
+            turn_id: string;
+        };
+        EventTurnStarted: {
+            prompt?: string;
+            turn_id: string;
         };
         ExecAnswer: {
             /** @description the question that waits, when state is asking */
@@ -1133,6 +1350,16 @@ export interface components {
             running: boolean;
             /** Format: int64 */
             start_at: number;
+        };
+        Project: {
+            /** Format: int64 */
+            created_at: number;
+            deleted?: boolean;
+            id: string;
+            machine_id: string;
+            machine_kind: string;
+            name: string;
+            source: string;
         };
         ProjectView: {
             /** Format: int64 */

@@ -16,18 +16,21 @@ export type Info = S['Info']
 export type ApiError = S['ApiError']
 export type NewProject = S['NewProject']
 
-/** An event as /v1/events sends it; `data` is typed by `type` where it is used. */
-export interface Envelope {
+/** What each type of event carries. */
+export type Payloads = S['EventPayloads']
+export type EventType = keyof Payloads
+interface Head {
+  /** The global row id; 0: a transient event, which is never stored. */
   id: number
   stream: string
   seq: number
   at: number
-  type: string
   origin: 'host' | 'guest' | 'agent'
   actor?: string
   project_id?: string
   session_id?: string
   step_id?: string
-  // Narrowed by the reducer, which alone reads it.
-  data: any
 }
+/** An event as /v1/events sends it: its type says what `data` is. */
+export type Envelope = { [T in EventType]: Head & { type: T; data: Payloads[T] } }[EventType]
+export type Data<T extends EventType> = Payloads[T]

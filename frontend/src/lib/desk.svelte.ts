@@ -1,20 +1,28 @@
 import type { Store } from './store.svelte'
 import type { ProjectState, SessionState } from './state'
 
+import type { PaneId } from '../features/panes'
+import { Actions } from './actions.svelte'
+
 export type Panel = '' | 'project' | 'work' | 'keys' | 'palette'
-export type Pane = 'changes' | 'review'
+export type Screen = 'session' | 'review' | 'settings' | 'doctor'
+/** The panes at the right: one above, and perhaps one below it. */
+export interface Panes { top: PaneId; below: PaneId | '' }
 
 const KEEP = 'glasshouse.desk'
+const PANES = 'glasshouse.panes'
 
 /** What the person looks at: the selection, open panels and half-typed texts. None of it is the core's. */
 export class Desk {
   project = $state('')
   session = $state('')
   panel = $state<Panel>('')
-  pane = $state<Pane>('changes')
+  screen = $state<Screen>('session')
+  /** The review that is open; empty: the list of them. */
   review = $state('')
-  /** The review takes the place of the timeline as well. */
-  wide = $state(false)
+  readonly actions = new Actions()
+  /** The panes by project; '' is what a new project begins with. */
+  #panes = $state<Record<string, Panes>>({})
   /** The step or question that a view asked the timeline to show; n makes a repeated wish a new one. */
   goal = $state({ id: '', n: 0 })
   /** Half-typed texts by what they are for. */
@@ -28,6 +36,37 @@ export class Desk {
       this.drafts = v.drafts ?? {}
     } catch {
       // Without a memory the page starts at the newest session.
+    }
+    try {
+      this.#panes = JSON.parse(localStorage.getItem(PANES) ?? '{}') as Record<string, Panes>
+    } catch {
+      // The same.
+    }
+  }
+
+  get panes(): Panes {
+    return this.#panes[this.current?.id ?? ''] ?? { top: 'changes', below: '' }
+  }
+
+  /** Shows a pane above, or below the one that is there. */
+  showPane(id: PaneId, where: 'top' | 'below' = 'top') {
+    const now = this.panes
+    this.screen = 'session'
+    if (where === 'top') this.#setPanes({ top: id, below: now.below === id ? '' : now.below })
+    else this.#setPanes({ top: now.top === id ? (now.below || 'changes') : now.top, below: id })
+  }
+
+  /** Takes the lower pane away. */
+  unsplit() {
+    this.#setPanes({ ...this.panes, below: '' })
+  }
+
+  #setPanes(p: Panes) {
+    this.#panes[this.current?.id ?? ''] = p
+    try {
+      localStorage.setItem(PANES, JSON.stringify(this.#panes))
+    } catch {
+      // They last as long as the page, then.
     }
   }
 
@@ -85,8 +124,7 @@ export class Desk {
 
   openReview(id: string) {
     this.review = id
-    this.pane = 'review'
-    this.wide = true
+    this.screen = 'review'
   }
 
   /** Brings a step or question into view. */
@@ -98,7 +136,7 @@ export class Desk {
   }
 
   #leave() {
-    this.wide = false
+    this.screen = 'session'
     if (this.review && !this.current?.reviews.some((r) => r.id === this.review)) this.review = ''
     this.keep()
   }

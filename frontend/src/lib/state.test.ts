@@ -4,7 +4,7 @@ import { apply, empty, open, waiting, type State } from './state'
 import { Store } from './store.svelte'
 
 let id = 0
-const ev = (type: string, data: unknown, extra: Partial<Envelope> = {}): Envelope => ({ id: ++id, stream: 'x', seq: id, at: id, type, origin: 'host', project_id: 'p1', session_id: 's1', step_id: 'st1', data, ...extra })
+const ev = (type: string, data: unknown, extra: Partial<Envelope> = {}): Envelope => ({ id: ++id, stream: 'x', seq: id, at: id, type, origin: 'host', project_id: 'p1', session_id: 's1', step_id: 'st1', data, ...extra }) as Envelope
 const begin = () => [
   ev('project.created', { project: { id: 'p1', name: 'shop', source: '/s', machine_kind: 'local' } }),
   ev('session.created', { session: { id: 's1', project_id: 'p1', title: 't', agent: 'playbook' } }),

@@ -6,7 +6,7 @@ import { Store } from '../lib/store.svelte'
 // A made-up core for tests of views: events that are folded, and answers to calls.
 
 let id = 0
-export const ev = (type: string, data: unknown, more: Partial<Envelope> = {}): Envelope => ({ id: ++id, stream: 'x', seq: id, at: 1_700_000_000_000 + id, type, origin: 'host', project_id: 'p1', session_id: 's1', data, ...more })
+export const ev = (type: string, data: unknown, more: Partial<Envelope> = {}): Envelope => ({ id: ++id, stream: 'x', seq: id, at: 1_700_000_000_000 + id, type, origin: 'host', project_id: 'p1', session_id: 's1', data, ...more }) as Envelope
 
 export const project = (name = 'shop', kind = 'local') => ev('project.created', { project: { id: 'p1', name, source: '/src/shop', machine_kind: kind } }, { session_id: undefined })
 export const session = (title = 'work') => ev('session.created', { session: { id: 's1', project_id: 'p1', title, agent: 'playbook' } })

@@ -1,13 +1,4 @@
-/** Something a person can do: it has a name, perhaps a key, and a reason when it cannot be done now. */
-export interface Action {
-  id: string
-  name: string
-  key?: string
-  /** Why it cannot be done now; empty: it can. */
-  off?: string
-  run: () => void
-}
-
+// Keys, as actions spell them and as they are shown.
 const SHOWN: Record<string, string> = { Enter: '⏎', Escape: 'Esc', ' ': 'Space' }
 export const keyName = (k: string): string => k.split('+').map((p) => (p === 'Mod' ? (/Mac/.test(navigator.platform) ? '⌘' : 'Ctrl') : (SHOWN[p] ?? p.toUpperCase()))).join(' ')
 

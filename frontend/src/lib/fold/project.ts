@@ -1,0 +1,34 @@
+import type { Envelope } from '../../api/types'
+import type { About } from './fold'
+
+export function foldProject({ s, project, put }: About, { type, data: d, at }: Envelope) {
+  switch (type) {
+    case 'core.started':
+      Object.assign(s, { version: d.version, progress: undefined })
+      break
+    case 'project.created':
+      s.projects[d.project.id] = {
+        id: d.project.id, name: d.project.name, source: d.project.source ?? '', kind: d.project.machine_kind, machine: 'absent', problem: '',
+        deleted: false, reviews: [], reviewed: 0, hosts: [], blocked: 0, touched: {}, at,
+      }
+      break
+    case 'project.deleted':
+      put.project({ deleted: true, progress: undefined })
+      break
+    case 'project.imported':
+      put.project({ imported: d, progress: undefined })
+      break
+    case 'machine.state':
+      put.project({ machine: d.state, problem: d.problem ?? '', progress: undefined, ...(d.state === 'ready' ? {} : { stats: undefined }) })
+      break
+    case 'machine.progress': {
+      const progress = { phase: d.phase, text: d.text, done: d.done ?? 0, total: d.total ?? 0, at }
+      if (project) put.project({ progress })
+      else s.progress = progress
+      break
+    }
+    case 'machine.stats':
+      put.project({ stats: d })
+      break
+  }
+}
