@@ -1,6 +1,7 @@
 // A world for tests of the page: a source repository, an empty remote, and a core
 // with a loopback listener on a data folder of its own. All of it is gone afterwards.
 import { execFileSync, spawn } from 'node:child_process'
+import { request } from 'node:http'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
@@ -81,10 +82,45 @@ export class World {
       this.server.stdout.on('data', (b) => {
         out += b
         const m = /http:\/\/\S+/.exec(out)
-        if (m) done(m[0])
+        if (!m) return
+        this.url = m[0]
+        done(m[0])
       })
       this.server.on('exit', (code) => fail(new Error(`serve ended with ${code}: ${err}`)))
     })
+  }
+
+  /** Starts the listener again at the same address with the same token, as if it had never been gone. */
+  async serveAgain() {
+    const at = new URL(this.url)
+    await this.serve('--listen', at.host, '--token', at.searchParams.get('token'))
+  }
+
+  /** A call at the core's own socket; rejects with the core's words. */
+  api(method, path, body) {
+    return new Promise((done, fail) => {
+      const q = request({ socketPath: join(this.env.GLASSHOUSE_DATA, 'core.sock'), method, path, headers: { Host: 'core', 'Content-Type': 'application/json' } }, (r) => {
+        let text = ''
+        r.setEncoding('utf8').on('data', (b) => (text += b)).on('end', () => {
+          if ((r.statusCode ?? 500) >= 300) fail(new Error(`${method} ${path}: ${r.statusCode} ${text}`))
+          else done(text ? JSON.parse(text) : undefined)
+        })
+      })
+      q.on('error', fail)
+      q.end(body === undefined ? undefined : JSON.stringify(body))
+    })
+  }
+
+  /** Runs a command in a session as a step and returns its answer. */
+  exec(session, ...argv) {
+    return this.api('POST', `/v1/sessions/${session}/exec?wait=sealed`, { argv })
+  }
+
+  /** Kills the core as a crash would; its machines go on. */
+  crash() {
+    const pid = Number(readFileSync(join(this.env.GLASSHOUSE_DATA, 'core.lock'), 'utf8').trim())
+    process.kill(pid, 'SIGKILL')
+    return pid
   }
 
   coreLog() {
