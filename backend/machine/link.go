@@ -167,7 +167,7 @@ func (x linkExecs) Start(ctx context.Context, spec guest.ExecSpec) (guest.Proces
 	p, err := retry(ctx, x.l, func(g guest.Guest) (guest.Process, error) {
 		now := g.Hello().BootID
 		if boot != "" {
-			p, err := g.Execs().Attach(ctx, spec.ID, 0, 0)
+			p, err := (&linkProcess{ctx: ctx, id: spec.ID, tty: spec.TTY != nil}).join(g)
 			if !errors.Is(err, guest.ErrNoExec) {
 				return p, err
 			}
@@ -184,7 +184,7 @@ func (x linkExecs) Start(ctx context.Context, spec guest.ExecSpec) (guest.Proces
 	if err != nil {
 		return nil, err
 	}
-	return &linkProcess{l: x.l, id: spec.ID, p: p, ctx: ctx}, nil
+	return &linkProcess{l: x.l, id: spec.ID, p: p, ctx: ctx, tty: spec.TTY != nil}, nil
 }
 
 func (x linkExecs) Attach(ctx context.Context, id string, out, errs int64) (guest.Process, error) {
@@ -193,6 +193,14 @@ func (x linkExecs) Attach(ctx context.Context, id string, out, errs int64) (gues
 		return nil, err
 	}
 	return &linkProcess{l: x.l, id: id, p: p, out: out, errs: errs, ctx: ctx}, nil
+}
+
+func (x linkExecs) Terminal(ctx context.Context, id string, from int64) (guest.Process, error) {
+	p, err := retry(ctx, x.l, func(g guest.Guest) (guest.Process, error) { return g.Execs().Terminal(ctx, id, from) })
+	if err != nil {
+		return nil, err
+	}
+	return &linkProcess{l: x.l, id: id, p: p, out: from, ctx: ctx, tty: true}, nil
 }
 
 func (x linkExecs) List(ctx context.Context) ([]guest.ExecState, error) {
@@ -224,6 +232,7 @@ type linkProcess struct {
 	out, errs int64
 	exit      guest.Exit
 	ended     bool
+	tty       bool // a terminal: not worth starting a machine for
 }
 
 func (p *linkProcess) ID() string { return p.id }
@@ -256,9 +265,9 @@ func (p *linkProcess) Next() (guest.Output, error) {
 			return guest.Output{}, err
 		}
 		again, err := retry(p.ctx, p.l, func(g guest.Guest) (guest.Process, error) {
-			return g.Execs().Attach(p.ctx, p.id, p.out, p.errs)
+			return p.join(g)
 		})
-		if err != nil && p.ctx.Err() == nil && !errors.Is(err, guest.ErrNoExec) {
+		if err != nil && p.ctx.Err() == nil && !errors.Is(err, guest.ErrNoExec) && !p.tty {
 			again, err = p.revive()
 		}
 		if err != nil {
@@ -274,6 +283,13 @@ func (p *linkProcess) Next() (guest.Output, error) {
 		p.mu.Unlock()
 		_ = cur.Close()
 	}
+}
+
+func (p *linkProcess) join(g guest.Guest) (guest.Process, error) {
+	if p.tty {
+		return g.Execs().Terminal(p.ctx, p.id, p.out)
+	}
+	return g.Execs().Attach(p.ctx, p.id, p.out, p.errs)
 }
 
 // revive starts a machine that died under the execution, once, to ask its
@@ -391,6 +407,10 @@ func (x linkCheckpoints) Diff(ctx context.Context, from, to string) ([]guest.Fil
 		return r{v, more}, err
 	})
 	return out.v, out.more, err
+}
+
+func (x linkCheckpoints) Show(ctx context.Context, q guest.ShowRequest) (guest.KeptFile, error) {
+	return retry(ctx, x.l, func(g guest.Guest) (guest.KeptFile, error) { return g.Checkpoints().Show(ctx, q) })
 }
 
 // Restore is not repeated: the checkpoint it takes first would then be of what it

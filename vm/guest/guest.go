@@ -72,6 +72,9 @@ type Execs interface {
 	// ones stream on, ended ones deliver what is kept and the exit.
 	// ErrNoExec when guestd knows none of that id.
 	Attach(ctx context.Context, id string, stdoutFrom, stderrFrom int64) (Process, error)
+	// Terminal joins an execution that has a TTY. Its output goes on without an end;
+	// what is no longer kept from the offset on is left out: the next Output's Offset leaps.
+	Terminal(ctx context.Context, id string, from int64) (Process, error)
 	// List returns every execution in the journal, running or ended and not yet forgotten.
 	List(ctx context.Context) ([]ExecState, error)
 	// Kill ends the whole process tree of an execution, background children
@@ -97,7 +100,8 @@ type ExecSpec struct {
 	Grace   time.Duration     // between SIGTERM and SIGKILL; default 2s
 	// OutputLimit is how many bytes per stream are kept and sent (default 8 MiB,
 	// at most 64 MiB); later bytes are read and dropped, counted, and the last
-	// TailBytes (64 KiB) of them come in Exit.
+	// TailBytes (64 KiB) of them come in Exit. With a TTY it is a window instead: the
+	// newest bytes are kept, nothing is dropped while a reader keeps up, and offsets go on.
 	OutputLimit int64
 	Limits      Limits
 	Root        bool // run as the guest's root instead of the agent user (VM only)
@@ -252,6 +256,24 @@ type Checkpoints interface {
 	Diff(ctx context.Context, from, to string) ([]FileChange, bool, error)
 	// Restore makes the workspace equal to a checkpoint, taking one first (returned).
 	Restore(ctx context.Context, commit string) (before Checkpoint, err error)
+	// Show returns a file as a checkpoint holds it. ErrNotFound when there is no
+	// such checkpoint; a file that it does not hold has Mode 0.
+	Show(ctx context.Context, q ShowRequest) (KeptFile, error)
+}
+
+// ShowRequest names a file of a checkpoint.
+type ShowRequest struct {
+	Commit string
+	Before bool   // of the checkpoint before Commit; there may be none, then nothing is held
+	Path   string // relative to the workspace; never an expression
+	Limit  int64  // bytes wanted, at most 8 MiB
+}
+
+// KeptFile is a file of a checkpoint, or its first bytes.
+type KeptFile struct {
+	Mode uint32 // of git: 0100644, 0100755, 0120000 (a link: Data is its target); 0 = no such file
+	Size int64
+	Data []byte
 }
 
 // CheckpointRequest says what the checkpoint is of.
@@ -397,6 +419,8 @@ var (
 	ErrConflict = errors.New("the file changed in the meantime")
 	// ErrRefused: the path leaves the allowed folders or is not a plain file.
 	ErrRefused = errors.New("the path is refused")
+	// ErrOlder: the guestd in there is older than the call. It is replaced when the machine starts.
+	ErrOlder = errors.New("the machine runs an older part of Glasshouse that cannot do this; stop and start the machine")
 	// ErrTooLarge: past a size limit.
 	ErrTooLarge = errors.New("too large")
 )

@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"errors"
 	"testing"
 
 	"glasshouse/vm/guest"
@@ -50,6 +51,54 @@ func (s *suite) checkpoints(t *testing.T) {
 		if d := ops(diff); more || d["a/one"] != "modify" || d["a/bin"] != "delete" || d["玻璃.txt"] != "add" || d["stay"] != "" {
 			t.Errorf("diff: %+v", diff)
 		}
+	})
+	s.sub(t, "show", func(t *testing.T) {
+		s.sh(t, g, "mkdir -p x/y; printf 'v1\\n' > x/y/f; ln -sfn one x/l; printf 'odd\\n' > \"$(printf 'x/\\377:HEAD ^*')\"; head -c 300000 /dev/zero > x/big")
+		c1 := take(t, false)
+		s.sh(t, g, "printf 'v2\\n' > x/y/f; chmod +x x/y/f; rm x/big")
+		c2 := take(t, false)
+		show := func(q guest.ShowRequest) guest.KeptFile {
+			t.Helper()
+			f, err := cp.Show(s.ctx(t), q)
+			must(t, err)
+			return f
+		}
+		for name, c := range map[string]struct {
+			q    guest.ShowRequest
+			mode uint32
+			size int64
+			data string
+		}{
+			"now":             {guest.ShowRequest{Commit: c2.Commit, Path: "x/y/f", Limit: 100}, 0o100755, 3, "v2\n"},
+			"as it was":       {guest.ShowRequest{Commit: c1.Commit, Path: "x/y/f", Limit: 100}, 0o100644, 3, "v1\n"},
+			"before":          {guest.ShowRequest{Commit: c2.Commit, Before: true, Path: "x/y/f", Limit: 100}, 0o100644, 3, "v1\n"},
+			"its beginning":   {guest.ShowRequest{Commit: c2.Commit, Path: "x/y/f", Limit: 1}, 0o100755, 3, "v"},
+			"a link":          {guest.ShowRequest{Commit: c2.Commit, Path: "x/l", Limit: 100}, 0o120000, 3, "one"},
+			"a hostile name":  {guest.ShowRequest{Commit: c2.Commit, Path: "x/\xff:HEAD ^*", Limit: 100}, 0o100644, 4, "odd\n"},
+			"a large one":     {guest.ShowRequest{Commit: c1.Commit, Path: "x/big", Limit: 10}, 0o100644, 300000, string(make([]byte, 10))},
+			"a removed one":   {guest.ShowRequest{Commit: c2.Commit, Path: "x/big", Limit: 10}, 0, 0, ""},
+			"a folder":        {guest.ShowRequest{Commit: c2.Commit, Path: "x/y", Limit: 10}, 0, 0, ""},
+			"below a file":    {guest.ShowRequest{Commit: c2.Commit, Path: "x/y/f/z", Limit: 10}, 0, 0, ""},
+			"an expression":   {guest.ShowRequest{Commit: c2.Commit, Path: "HEAD:x", Limit: 10}, 0, 0, ""},
+			"an option":       {guest.ShowRequest{Commit: c2.Commit, Path: "--textconv", Limit: 10}, 0, 0, ""},
+			"a line and more": {guest.ShowRequest{Commit: c2.Commit, Path: "x/y/f\n" + c1.Tree, Limit: 10}, 0, 0, ""},
+		} {
+			if f := show(c.q); f.Mode != c.mode || f.Size != c.size || string(f.Data) != c.data {
+				t.Errorf("%s: mode %o, size %d, %.20q; want %o, %d, %.20q", name, f.Mode, f.Size, f.Data, c.mode, c.size, c.data)
+			}
+		}
+		if big := show(guest.ShowRequest{Commit: c1.Commit, Path: "x/big", Limit: 8 << 20}); len(big.Data) != 300000 {
+			t.Errorf("all of a file in several messages: %d bytes", len(big.Data))
+		}
+		for name, q := range map[string]guest.ShowRequest{
+			"never was": {Commit: "0123456789012345678901234567890123456789", Path: "stay"},
+			"no commit": {Commit: c2.Tree, Path: "stay"},
+		} {
+			if f, err := cp.Show(s.ctx(t), q); !errors.Is(err, guest.ErrNotFound) {
+				t.Errorf("%s: %+v, %v", name, f, err)
+			}
+		}
+		s.sh(t, g, "rm -rf x")
 	})
 	s.sub(t, "restore", func(t *testing.T) {
 		snapshot := "cd /workspace && find . -path ./nested/.git -prune -o \\( -type f -o -type l \\) -printf '%p %m %l ' -exec sh -c 'test -L \"$1\" || sha256sum < \"$1\"; echo' sh {} \\; | sort"

@@ -42,6 +42,7 @@ type World struct {
 	execs    map[string]*Exec
 	order    []string
 	commits  map[string]map[string][]byte
+	parents  map[string]string
 	last     guest.Checkpoint
 	taken    []guest.CheckpointRequest
 	ended    []string
@@ -53,6 +54,7 @@ type World struct {
 func NewWorld() *World {
 	return &World{
 		boot: 1, files: map[string][]byte{}, execs: map[string]*Exec{}, commits: map[string]map[string][]byte{},
+		parents:  map[string]string{},
 		watchers: map[chan guest.ChangeBatch]struct{}{},
 	}
 }
@@ -358,7 +360,7 @@ func (w *World) take() guest.Checkpoint {
 	}
 	cp := guest.Checkpoint{Tree: tree, Parent: w.last.Commit, Sum: sum([]byte(tree)), Changes: changes(w.commits[w.last.Commit], now)}
 	cp.Commit = sum([]byte(cp.Parent + tree))[:40]
-	w.commits[cp.Commit], w.last = now, cp
+	w.commits[cp.Commit], w.parents[cp.Commit], w.last = now, cp.Parent, cp
 	return cp
 }
 
@@ -375,6 +377,27 @@ func (c fakeCheckpoints) Diff(ctx context.Context, from, to string) ([]guest.Fil
 		return nil, false, fmt.Errorf("%w: checkpoint %s or %s", guest.ErrNotFound, from, to)
 	}
 	return changes(a, b), false, nil
+}
+
+func (c fakeCheckpoints) Show(ctx context.Context, q guest.ShowRequest) (f guest.KeptFile, err error) {
+	if err := c.g.ok(ctx, "checkpoints.show"); err != nil {
+		return f, err
+	}
+	w := c.g.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	files, ok := w.commits[q.Commit]
+	if !ok {
+		return f, fmt.Errorf("%w: checkpoint %s", guest.ErrNotFound, q.Commit)
+	}
+	if q.Before {
+		files = w.commits[w.parents[q.Commit]]
+	}
+	b, ok := files[q.Path]
+	if !ok {
+		return f, nil
+	}
+	return guest.KeptFile{Mode: 0o100644, Size: int64(len(b)), Data: slices.Clone(b[:min(int64(len(b)), q.Limit)])}, nil
 }
 
 func (c fakeCheckpoints) Restore(ctx context.Context, commit string) (guest.Checkpoint, error) {

@@ -38,6 +38,28 @@ func (s *checkpointsService) Restore(q *proto.RestoreRequest, st grpc.ServerStre
 	return sendCheckpoint(c, st)
 }
 
+func (s *checkpointsService) Show(q *proto.ShowRequest, st grpc.ServerStreamingServer[proto.ShowChunk]) error {
+	if err := errors.Join(proto.CheckHash("commit", q.Commit, false), proto.CheckTreePath("path", q.Path)); err != nil {
+		return proto.Invalid(err)
+	}
+	if q.Limit < 0 || q.Limit > maxRead {
+		return proto.Invalid(errors.New("the limit is out of range"))
+	}
+	f, err := s.k.Show(st.Context(), guest.ShowRequest{Commit: q.Commit, Before: q.Before, Path: string(q.Path), Limit: q.Limit})
+	if err != nil {
+		return err
+	}
+	m := &proto.ShowChunk{Mode: f.Mode, Size: f.Size}
+	for {
+		n := min(len(f.Data), proto.MaxChunk)
+		m.Data, f.Data = f.Data[:n], f.Data[n:]
+		if err := st.Send(m); err != nil || len(f.Data) == 0 {
+			return err
+		}
+		m = &proto.ShowChunk{}
+	}
+}
+
 func changeSize(m *proto.FileChange) int { return len(m.Path) + len(m.OldPath) + 64 }
 
 func sendCheckpoint(c guest.Checkpoint, st grpc.ServerStreamingServer[proto.CheckpointPage]) error {

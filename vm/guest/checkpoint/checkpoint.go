@@ -10,6 +10,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"glasshouse/vm/guest"
@@ -55,6 +56,8 @@ type Options struct {
 type Checkpoints struct {
 	opts Options
 	turn chan struct{} // holds one token; who has it may touch what follows
+	// opened is set once the store was opened: its objects may then be read without the turn.
+	opened atomic.Bool
 
 	store *objects.Store
 	tree  *scan.Tree
@@ -134,6 +137,7 @@ func (c *Checkpoints) open(ctx context.Context) error {
 			return err
 		}
 		c.store = s
+		c.opened.Store(true)
 	}
 	if c.tree == nil || !c.tree.Current() {
 		t, err := scan.Open(c.opts.Root)

@@ -71,6 +71,43 @@ func (k *checkpoints) read(ctx context.Context, open func(context.Context) (grpc
 	return p, err
 }
 
+func (k *checkpoints) Show(ctx context.Context, q guest.ShowRequest) (f guest.KeptFile, err error) {
+	if err := errors.Join(proto.CheckHash("commit", q.Commit, false), proto.CheckTreePath("path", []byte(q.Path))); err != nil {
+		return f, fmt.Errorf("%w: %w", guest.ErrRefused, err)
+	}
+	if q.Limit < 0 || q.Limit > maxRead {
+		return f, fmt.Errorf("%w: %d bytes; at most %d at once", guest.ErrTooLarge, q.Limit, maxRead)
+	}
+	first := true
+	err = pages(k.c, ctx, func(ctx context.Context) (grpc.ServerStreamingClient[proto.ShowChunk], error) {
+		return k.p.Show(ctx, &proto.ShowRequest{Commit: q.Commit, Before: q.Before, Path: []byte(q.Path), Limit: q.Limit})
+	}, guest.ErrNotFound, func(m *proto.ShowChunk) error {
+		if first {
+			first = false
+			switch m.Mode {
+			case 0, 0o100644, 0o100755, 0o120000:
+			default:
+				return fmt.Errorf("the guest's checkpoint is broken: a file's mode is %o", m.Mode)
+			}
+			if f.Mode, f.Size = m.Mode, m.Size; f.Size < 0 || f.Mode == 0 && f.Size > 0 {
+				return fmt.Errorf("the guest's checkpoint is broken: a file's size is %d", m.Size)
+			}
+		}
+		if int64(len(f.Data)+len(m.Data)) > min(q.Limit, f.Size) {
+			return errTooMuch
+		}
+		f.Data = append(f.Data, m.Data...)
+		return nil
+	})
+	if err == nil && first {
+		err = errors.New("guestd sent no file")
+	}
+	if err == nil && int64(len(f.Data)) < min(q.Limit, f.Size) {
+		err = fmt.Errorf("guestd sent %d bytes of a file of %d", len(f.Data), f.Size)
+	}
+	return f, err
+}
+
 func (k *checkpoints) Diff(ctx context.Context, from, to string) (changes []guest.FileChange, more bool, err error) {
 	if err := errors.Join(proto.CheckHash("from", from, false), proto.CheckHash("to", to, false)); err != nil {
 		return nil, false, err

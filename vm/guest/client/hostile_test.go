@@ -37,6 +37,7 @@ type evil struct {
 
 	hello func() (*proto.HelloReply, error)
 	run   func(grpc.BidiStreamingServer[proto.ExecIn, proto.ExecOut]) error
+	show  []*proto.ShowChunk
 	sent  atomic.Int64
 }
 
@@ -110,6 +111,18 @@ func (e *evil) Take(_ *proto.TakeRequest, st grpc.ServerStreamingServer[proto.Ch
 
 func (e *evil) Diff(_ *proto.DiffRequest, st grpc.ServerStreamingServer[proto.DiffPage]) error {
 	return flood(e, st, &proto.DiffPage{Changes: []*proto.FileChange{{Path: []byte("p"), Op: "add"}}})
+}
+
+func (e *evil) Show(q *proto.ShowRequest, st grpc.ServerStreamingServer[proto.ShowChunk]) error {
+	for _, m := range e.show {
+		if err := st.Send(m); err != nil {
+			return err
+		}
+	}
+	if e.show != nil {
+		return nil
+	}
+	return flood(e, st, &proto.ShowChunk{Mode: 0o100644, Size: 1 << 40, Data: make([]byte, 100<<10)})
 }
 
 func (e *evil) Restore(_ *proto.RestoreRequest, st grpc.ServerStreamingServer[proto.CheckpointPage]) error {
@@ -299,6 +312,10 @@ func TestEndlessAnswers(t *testing.T) {
 			return err
 		},
 		"diff": func(g guest.Guest) error { _, _, err := g.Checkpoints().Diff(ctx, hash40, hash40); return err },
+		"show": func(g guest.Guest) error {
+			_, err := g.Checkpoints().Show(ctx, guest.ShowRequest{Commit: hash40, Path: "p", Limit: 1 << 20})
+			return err
+		},
 		"export": func(g guest.Guest) error {
 			r, err := g.Git().Export(ctx, []string{hash40}, nil, 1<<20)
 			if err != nil {
@@ -422,6 +439,38 @@ func TestRefusedHere(t *testing.T) {
 	} {
 		if call() == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// What a guest says of a kept file is taken only where it fits together.
+func TestShowOfLiar(t *testing.T) {
+	for name, chunks := range map[string][]*proto.ShowChunk{
+		"nothing":     {},
+		"a folder":    {{Mode: 0o040000}},
+		"less":        {{Mode: 0o100644, Size: 10, Data: []byte("short")}},
+		"more":        {{Mode: 0o100644, Size: 3, Data: []byte("longer")}},
+		"past limit":  {{Mode: 0o100644, Size: 1 << 30, Data: make([]byte, 900)}, {Data: make([]byte, 900)}},
+		"negative":    {{Mode: 0o100644, Size: -1}},
+		"absent data": {{Size: 3, Data: []byte("abc")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, _, err := serve(t, &evil{show: chunks}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, err := g.Checkpoints().Show(soon(t), guest.ShowRequest{Commit: hash40, Path: "p", Limit: 1000}); err == nil {
+				t.Errorf("taken: %+v", f)
+			}
+		})
+	}
+	g, _, err := serve(t, &evil{}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []guest.ShowRequest{{Commit: "HEAD", Path: "p"}, {Commit: hash40}, {Commit: hash40, Path: "/etc/passwd"}, {Commit: hash40, Path: "a/../b"}, {Commit: hash40, Path: "a\x00b"}, {Commit: hash40, Path: "p", Limit: 1 << 40}} {
+		if _, err := g.Checkpoints().Show(soon(t), q); err == nil {
+			t.Errorf("%+v was asked", q)
 		}
 	}
 }

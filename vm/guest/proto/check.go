@@ -77,6 +77,20 @@ func CheckPath(field string, p []byte) error {
 	return nil
 }
 
+// CheckTreePath accepts the path of a file in a tree: names between single slashes.
+func CheckTreePath(field string, p []byte) error {
+	if err := CheckPath(field, p); err != nil {
+		return err
+	}
+	for name := range bytes.SplitSeq(p, []byte{'/'}) {
+		switch string(name) {
+		case "", ".", "..":
+			return fmt.Errorf("%s is no path inside the workspace: a name in it is %q", field, name)
+		}
+	}
+	return nil
+}
+
 // CheckStart checks a command before either side acts on it.
 func CheckStart(s *ExecStart) error {
 	if s == nil {

@@ -22,6 +22,7 @@ var errorCodes = []struct {
 	{guest.ErrConflict, codes.Aborted},
 	{guest.ErrRefused, codes.PermissionDenied},
 	{guest.ErrTooLarge, codes.ResourceExhausted},
+	{guest.ErrOlder, codes.Unimplemented},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }

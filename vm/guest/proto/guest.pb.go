@@ -3188,6 +3188,135 @@ func (x *RestoreRequest) GetCommit() string {
 	return ""
 }
 
+// ShowRequest: path is relative to the workspace, names between slashes, never an expression.
+type ShowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Commit        string                 `protobuf:"bytes,1,opt,name=commit,proto3" json:"commit,omitempty"`
+	Before        bool                   `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"` // the checkpoint before that one
+	Path          []byte                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowRequest) Reset() {
+	*x = ShowRequest{}
+	mi := &file_guest_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowRequest) ProtoMessage() {}
+
+func (x *ShowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowRequest.ProtoReflect.Descriptor instead.
+func (*ShowRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ShowRequest) GetCommit() string {
+	if x != nil {
+		return x.Commit
+	}
+	return ""
+}
+
+func (x *ShowRequest) GetBefore() bool {
+	if x != nil {
+		return x.Before
+	}
+	return false
+}
+
+func (x *ShowRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *ShowRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ShowChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          uint32                 `protobuf:"varint,1,opt,name=mode,proto3" json:"mode,omitempty"` // 0: the checkpoint has no file there
+	Size          int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowChunk) Reset() {
+	*x = ShowChunk{}
+	mi := &file_guest_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowChunk) ProtoMessage() {}
+
+func (x *ShowChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowChunk.ProtoReflect.Descriptor instead.
+func (*ShowChunk) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ShowChunk) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *ShowChunk) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ShowChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type ImportHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Branch        []byte                 `protobuf:"bytes,1,opt,name=branch,proto3" json:"branch,omitempty"`
@@ -3200,7 +3329,7 @@ type ImportHeader struct {
 
 func (x *ImportHeader) Reset() {
 	*x = ImportHeader{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3341,7 @@ func (x *ImportHeader) String() string {
 func (*ImportHeader) ProtoMessage() {}
 
 func (x *ImportHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3354,7 @@ func (x *ImportHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportHeader.ProtoReflect.Descriptor instead.
 func (*ImportHeader) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ImportHeader) GetBranch() []byte {
@@ -3266,7 +3395,7 @@ type Ref struct {
 
 func (x *Ref) Reset() {
 	*x = Ref{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3407,7 @@ func (x *Ref) String() string {
 func (*Ref) ProtoMessage() {}
 
 func (x *Ref) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3420,7 @@ func (x *Ref) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ref.ProtoReflect.Descriptor instead.
 func (*Ref) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Ref) GetName() []byte {
@@ -3322,7 +3451,7 @@ type OverlayChunk struct {
 
 func (x *OverlayChunk) Reset() {
 	*x = OverlayChunk{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3463,7 @@ func (x *OverlayChunk) String() string {
 func (*OverlayChunk) ProtoMessage() {}
 
 func (x *OverlayChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3476,7 @@ func (x *OverlayChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlayChunk.ProtoReflect.Descriptor instead.
 func (*OverlayChunk) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *OverlayChunk) GetPath() []byte {
@@ -3400,7 +3529,7 @@ type ImportChunk struct {
 
 func (x *ImportChunk) Reset() {
 	*x = ImportChunk{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3541,7 @@ func (x *ImportChunk) String() string {
 func (*ImportChunk) ProtoMessage() {}
 
 func (x *ImportChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3554,7 @@ func (x *ImportChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportChunk.ProtoReflect.Descriptor instead.
 func (*ImportChunk) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ImportChunk) GetMsg() isImportChunk_Msg {
@@ -3507,7 +3636,7 @@ type ImportReply struct {
 
 func (x *ImportReply) Reset() {
 	*x = ImportReply{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3648,7 @@ func (x *ImportReply) String() string {
 func (*ImportReply) ProtoMessage() {}
 
 func (x *ImportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3661,7 @@ func (x *ImportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportReply.ProtoReflect.Descriptor instead.
 func (*ImportReply) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 type HeadRequest struct {
@@ -3543,7 +3672,7 @@ type HeadRequest struct {
 
 func (x *HeadRequest) Reset() {
 	*x = HeadRequest{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3684,7 @@ func (x *HeadRequest) String() string {
 func (*HeadRequest) ProtoMessage() {}
 
 func (x *HeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3697,7 @@ func (x *HeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeadRequest.ProtoReflect.Descriptor instead.
 func (*HeadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 type HeadReply struct {
@@ -3583,7 +3712,7 @@ type HeadReply struct {
 
 func (x *HeadReply) Reset() {
 	*x = HeadReply{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3724,7 @@ func (x *HeadReply) String() string {
 func (*HeadReply) ProtoMessage() {}
 
 func (x *HeadReply) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3737,7 @@ func (x *HeadReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeadReply.ProtoReflect.Descriptor instead.
 func (*HeadReply) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HeadReply) GetBranch() []byte {
@@ -3649,7 +3778,7 @@ type CandidateRequest struct {
 
 func (x *CandidateRequest) Reset() {
 	*x = CandidateRequest{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +3790,7 @@ func (x *CandidateRequest) String() string {
 func (*CandidateRequest) ProtoMessage() {}
 
 func (x *CandidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +3803,7 @@ func (x *CandidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateRequest.ProtoReflect.Descriptor instead.
 func (*CandidateRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CandidateRequest) GetBase() string {
@@ -3702,7 +3831,7 @@ type CandidateReply struct {
 
 func (x *CandidateReply) Reset() {
 	*x = CandidateReply{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3843,7 @@ func (x *CandidateReply) String() string {
 func (*CandidateReply) ProtoMessage() {}
 
 func (x *CandidateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3856,7 @@ func (x *CandidateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateReply.ProtoReflect.Descriptor instead.
 func (*CandidateReply) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CandidateReply) GetCommit() string {
@@ -3762,7 +3891,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3903,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3916,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ExportRequest) GetWant() []string {
@@ -3820,7 +3949,7 @@ type PackChunk struct {
 
 func (x *PackChunk) Reset() {
 	*x = PackChunk{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3961,7 @@ func (x *PackChunk) String() string {
 func (*PackChunk) ProtoMessage() {}
 
 func (x *PackChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3974,7 @@ func (x *PackChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackChunk.ProtoReflect.Descriptor instead.
 func (*PackChunk) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PackChunk) GetData() []byte {
@@ -3867,7 +3996,7 @@ type BrowserSpec struct {
 
 func (x *BrowserSpec) Reset() {
 	*x = BrowserSpec{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3879,7 +4008,7 @@ func (x *BrowserSpec) String() string {
 func (*BrowserSpec) ProtoMessage() {}
 
 func (x *BrowserSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3892,7 +4021,7 @@ func (x *BrowserSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSpec.ProtoReflect.Descriptor instead.
 func (*BrowserSpec) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BrowserSpec) GetProfile() string {
@@ -3933,7 +4062,7 @@ type BrowserIn struct {
 
 func (x *BrowserIn) Reset() {
 	*x = BrowserIn{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +4074,7 @@ func (x *BrowserIn) String() string {
 func (*BrowserIn) ProtoMessage() {}
 
 func (x *BrowserIn) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +4087,7 @@ func (x *BrowserIn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserIn.ProtoReflect.Descriptor instead.
 func (*BrowserIn) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BrowserIn) GetSpec() *BrowserSpec {
@@ -3986,7 +4115,7 @@ type BrowserOut struct {
 
 func (x *BrowserOut) Reset() {
 	*x = BrowserOut{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4127,7 @@ func (x *BrowserOut) String() string {
 func (*BrowserOut) ProtoMessage() {}
 
 func (x *BrowserOut) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4140,7 @@ func (x *BrowserOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserOut.ProtoReflect.Descriptor instead.
 func (*BrowserOut) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BrowserOut) GetStarted() bool {
@@ -4043,7 +4172,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4184,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4197,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 // ChangeBatch may come in several messages: more says that the next one belongs to it.
@@ -4087,7 +4216,7 @@ type ChangeBatch struct {
 
 func (x *ChangeBatch) Reset() {
 	*x = ChangeBatch{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4099,7 +4228,7 @@ func (x *ChangeBatch) String() string {
 func (*ChangeBatch) ProtoMessage() {}
 
 func (x *ChangeBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4112,7 +4241,7 @@ func (x *ChangeBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeBatch.ProtoReflect.Descriptor instead.
 func (*ChangeBatch) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ChangeBatch) GetEpoch() uint64 {
@@ -4176,7 +4305,7 @@ type PathChange struct {
 
 func (x *PathChange) Reset() {
 	*x = PathChange{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4188,7 +4317,7 @@ func (x *PathChange) String() string {
 func (*PathChange) ProtoMessage() {}
 
 func (x *PathChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4201,7 +4330,7 @@ func (x *PathChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathChange.ProtoReflect.Descriptor instead.
 func (*PathChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PathChange) GetPath() []byte {
@@ -4246,7 +4375,7 @@ type EgressClaim struct {
 
 func (x *EgressClaim) Reset() {
 	*x = EgressClaim{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4387,7 @@ func (x *EgressClaim) String() string {
 func (*EgressClaim) ProtoMessage() {}
 
 func (x *EgressClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4400,7 @@ func (x *EgressClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EgressClaim.ProtoReflect.Descriptor instead.
 func (*EgressClaim) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *EgressClaim) GetSession() string {
@@ -4327,7 +4456,7 @@ type EgressFrame struct {
 
 func (x *EgressFrame) Reset() {
 	*x = EgressFrame{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4468,7 @@ func (x *EgressFrame) String() string {
 func (*EgressFrame) ProtoMessage() {}
 
 func (x *EgressFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4481,7 @@ func (x *EgressFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EgressFrame.ProtoReflect.Descriptor instead.
 func (*EgressFrame) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *EgressFrame) GetClaim() *EgressClaim {
@@ -4614,7 +4743,16 @@ const file_guest_proto_rawDesc = "" +
 	"\achanges\x18\x01 \x03(\v2\x1f.glasshouse.guest.v1.FileChangeR\achanges\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"(\n" +
 	"\x0eRestoreRequest\x12\x16\n" +
-	"\x06commit\x18\x01 \x01(\tR\x06commit\"\x82\x01\n" +
+	"\x06commit\x18\x01 \x01(\tR\x06commit\"g\n" +
+	"\vShowRequest\x12\x16\n" +
+	"\x06commit\x18\x01 \x01(\tR\x06commit\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\bR\x06before\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\fR\x04path\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\"G\n" +
+	"\tShowChunk\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\rR\x04mode\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x82\x01\n" +
 	"\fImportHeader\x12\x16\n" +
 	"\x06branch\x18\x01 \x01(\fR\x06branch\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1f\n" +
@@ -4717,11 +4855,12 @@ const file_guest_proto_rawDesc = "" +
 	"\x05Mkdir\x12 .glasshouse.guest.v1.PathRequest\x1a\x1f.glasshouse.guest.v1.MkdirReply\x12I\n" +
 	"\x04List\x12 .glasshouse.guest.v1.ListRequest\x1a\x1d.glasshouse.guest.v1.ListPage0\x01\x12I\n" +
 	"\x04Glob\x12 .glasshouse.guest.v1.GlobRequest\x1a\x1d.glasshouse.guest.v1.GlobPage0\x01\x12O\n" +
-	"\x06Search\x12\".glasshouse.guest.v1.SearchRequest\x1a\x1f.glasshouse.guest.v1.SearchPage0\x012\x80\x02\n" +
+	"\x06Search\x12\".glasshouse.guest.v1.SearchRequest\x1a\x1f.glasshouse.guest.v1.SearchPage0\x012\xcc\x02\n" +
 	"\vCheckpoints\x12O\n" +
 	"\x04Take\x12 .glasshouse.guest.v1.TakeRequest\x1a#.glasshouse.guest.v1.CheckpointPage0\x01\x12I\n" +
 	"\x04Diff\x12 .glasshouse.guest.v1.DiffRequest\x1a\x1d.glasshouse.guest.v1.DiffPage0\x01\x12U\n" +
-	"\aRestore\x12#.glasshouse.guest.v1.RestoreRequest\x1a#.glasshouse.guest.v1.CheckpointPage0\x012\xca\x02\n" +
+	"\aRestore\x12#.glasshouse.guest.v1.RestoreRequest\x1a#.glasshouse.guest.v1.CheckpointPage0\x01\x12J\n" +
+	"\x04Show\x12 .glasshouse.guest.v1.ShowRequest\x1a\x1e.glasshouse.guest.v1.ShowChunk0\x012\xca\x02\n" +
 	"\x03Git\x12N\n" +
 	"\x06Import\x12 .glasshouse.guest.v1.ImportChunk\x1a .glasshouse.guest.v1.ImportReply(\x01\x12H\n" +
 	"\x04Head\x12 .glasshouse.guest.v1.HeadRequest\x1a\x1e.glasshouse.guest.v1.HeadReply\x12W\n" +
@@ -4746,7 +4885,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 	return file_guest_proto_rawDescData
 }
 
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_guest_proto_goTypes = []any{
 	(*HelloRequest)(nil),      // 0: glasshouse.guest.v1.HelloRequest
 	(*HelloReply)(nil),        // 1: glasshouse.guest.v1.HelloReply
@@ -4799,25 +4938,27 @@ var file_guest_proto_goTypes = []any{
 	(*DiffRequest)(nil),       // 48: glasshouse.guest.v1.DiffRequest
 	(*DiffPage)(nil),          // 49: glasshouse.guest.v1.DiffPage
 	(*RestoreRequest)(nil),    // 50: glasshouse.guest.v1.RestoreRequest
-	(*ImportHeader)(nil),      // 51: glasshouse.guest.v1.ImportHeader
-	(*Ref)(nil),               // 52: glasshouse.guest.v1.Ref
-	(*OverlayChunk)(nil),      // 53: glasshouse.guest.v1.OverlayChunk
-	(*ImportChunk)(nil),       // 54: glasshouse.guest.v1.ImportChunk
-	(*ImportReply)(nil),       // 55: glasshouse.guest.v1.ImportReply
-	(*HeadRequest)(nil),       // 56: glasshouse.guest.v1.HeadRequest
-	(*HeadReply)(nil),         // 57: glasshouse.guest.v1.HeadReply
-	(*CandidateRequest)(nil),  // 58: glasshouse.guest.v1.CandidateRequest
-	(*CandidateReply)(nil),    // 59: glasshouse.guest.v1.CandidateReply
-	(*ExportRequest)(nil),     // 60: glasshouse.guest.v1.ExportRequest
-	(*PackChunk)(nil),         // 61: glasshouse.guest.v1.PackChunk
-	(*BrowserSpec)(nil),       // 62: glasshouse.guest.v1.BrowserSpec
-	(*BrowserIn)(nil),         // 63: glasshouse.guest.v1.BrowserIn
-	(*BrowserOut)(nil),        // 64: glasshouse.guest.v1.BrowserOut
-	(*WatchRequest)(nil),      // 65: glasshouse.guest.v1.WatchRequest
-	(*ChangeBatch)(nil),       // 66: glasshouse.guest.v1.ChangeBatch
-	(*PathChange)(nil),        // 67: glasshouse.guest.v1.PathChange
-	(*EgressClaim)(nil),       // 68: glasshouse.guest.v1.EgressClaim
-	(*EgressFrame)(nil),       // 69: glasshouse.guest.v1.EgressFrame
+	(*ShowRequest)(nil),       // 51: glasshouse.guest.v1.ShowRequest
+	(*ShowChunk)(nil),         // 52: glasshouse.guest.v1.ShowChunk
+	(*ImportHeader)(nil),      // 53: glasshouse.guest.v1.ImportHeader
+	(*Ref)(nil),               // 54: glasshouse.guest.v1.Ref
+	(*OverlayChunk)(nil),      // 55: glasshouse.guest.v1.OverlayChunk
+	(*ImportChunk)(nil),       // 56: glasshouse.guest.v1.ImportChunk
+	(*ImportReply)(nil),       // 57: glasshouse.guest.v1.ImportReply
+	(*HeadRequest)(nil),       // 58: glasshouse.guest.v1.HeadRequest
+	(*HeadReply)(nil),         // 59: glasshouse.guest.v1.HeadReply
+	(*CandidateRequest)(nil),  // 60: glasshouse.guest.v1.CandidateRequest
+	(*CandidateReply)(nil),    // 61: glasshouse.guest.v1.CandidateReply
+	(*ExportRequest)(nil),     // 62: glasshouse.guest.v1.ExportRequest
+	(*PackChunk)(nil),         // 63: glasshouse.guest.v1.PackChunk
+	(*BrowserSpec)(nil),       // 64: glasshouse.guest.v1.BrowserSpec
+	(*BrowserIn)(nil),         // 65: glasshouse.guest.v1.BrowserIn
+	(*BrowserOut)(nil),        // 66: glasshouse.guest.v1.BrowserOut
+	(*WatchRequest)(nil),      // 67: glasshouse.guest.v1.WatchRequest
+	(*ChangeBatch)(nil),       // 68: glasshouse.guest.v1.ChangeBatch
+	(*PathChange)(nil),        // 69: glasshouse.guest.v1.PathChange
+	(*EgressClaim)(nil),       // 70: glasshouse.guest.v1.EgressClaim
+	(*EgressFrame)(nil),       // 71: glasshouse.guest.v1.EgressFrame
 }
 var file_guest_proto_depIdxs = []int32{
 	9,  // 0: glasshouse.guest.v1.ExecIn.start:type_name -> glasshouse.guest.v1.ExecStart
@@ -4838,12 +4979,12 @@ var file_guest_proto_depIdxs = []int32{
 	44, // 15: glasshouse.guest.v1.SearchPage.matches:type_name -> glasshouse.guest.v1.Match
 	47, // 16: glasshouse.guest.v1.CheckpointPage.changes:type_name -> glasshouse.guest.v1.FileChange
 	47, // 17: glasshouse.guest.v1.DiffPage.changes:type_name -> glasshouse.guest.v1.FileChange
-	51, // 18: glasshouse.guest.v1.ImportChunk.header:type_name -> glasshouse.guest.v1.ImportHeader
-	52, // 19: glasshouse.guest.v1.ImportChunk.ref:type_name -> glasshouse.guest.v1.Ref
-	53, // 20: glasshouse.guest.v1.ImportChunk.overlay:type_name -> glasshouse.guest.v1.OverlayChunk
-	62, // 21: glasshouse.guest.v1.BrowserIn.spec:type_name -> glasshouse.guest.v1.BrowserSpec
-	67, // 22: glasshouse.guest.v1.ChangeBatch.changes:type_name -> glasshouse.guest.v1.PathChange
-	68, // 23: glasshouse.guest.v1.EgressFrame.claim:type_name -> glasshouse.guest.v1.EgressClaim
+	53, // 18: glasshouse.guest.v1.ImportChunk.header:type_name -> glasshouse.guest.v1.ImportHeader
+	54, // 19: glasshouse.guest.v1.ImportChunk.ref:type_name -> glasshouse.guest.v1.Ref
+	55, // 20: glasshouse.guest.v1.ImportChunk.overlay:type_name -> glasshouse.guest.v1.OverlayChunk
+	64, // 21: glasshouse.guest.v1.BrowserIn.spec:type_name -> glasshouse.guest.v1.BrowserSpec
+	69, // 22: glasshouse.guest.v1.ChangeBatch.changes:type_name -> glasshouse.guest.v1.PathChange
+	70, // 23: glasshouse.guest.v1.EgressFrame.claim:type_name -> glasshouse.guest.v1.EgressClaim
 	0,  // 24: glasshouse.guest.v1.Channel.Hello:input_type -> glasshouse.guest.v1.HelloRequest
 	2,  // 25: glasshouse.guest.v1.Channel.Stats:input_type -> glasshouse.guest.v1.StatsRequest
 	4,  // 26: glasshouse.guest.v1.Channel.Shutdown:input_type -> glasshouse.guest.v1.ShutdownRequest
@@ -4865,43 +5006,45 @@ var file_guest_proto_depIdxs = []int32{
 	45, // 42: glasshouse.guest.v1.Checkpoints.Take:input_type -> glasshouse.guest.v1.TakeRequest
 	48, // 43: glasshouse.guest.v1.Checkpoints.Diff:input_type -> glasshouse.guest.v1.DiffRequest
 	50, // 44: glasshouse.guest.v1.Checkpoints.Restore:input_type -> glasshouse.guest.v1.RestoreRequest
-	54, // 45: glasshouse.guest.v1.Git.Import:input_type -> glasshouse.guest.v1.ImportChunk
-	56, // 46: glasshouse.guest.v1.Git.Head:input_type -> glasshouse.guest.v1.HeadRequest
-	58, // 47: glasshouse.guest.v1.Git.Candidate:input_type -> glasshouse.guest.v1.CandidateRequest
-	60, // 48: glasshouse.guest.v1.Git.Export:input_type -> glasshouse.guest.v1.ExportRequest
-	63, // 49: glasshouse.guest.v1.Browser.Pipe:input_type -> glasshouse.guest.v1.BrowserIn
-	65, // 50: glasshouse.guest.v1.Watch.Changes:input_type -> glasshouse.guest.v1.WatchRequest
-	69, // 51: glasshouse.guest.v1.Egress.Relay:input_type -> glasshouse.guest.v1.EgressFrame
-	1,  // 52: glasshouse.guest.v1.Channel.Hello:output_type -> glasshouse.guest.v1.HelloReply
-	3,  // 53: glasshouse.guest.v1.Channel.Stats:output_type -> glasshouse.guest.v1.StatsReply
-	5,  // 54: glasshouse.guest.v1.Channel.Shutdown:output_type -> glasshouse.guest.v1.ShutdownReply
-	7,  // 55: glasshouse.guest.v1.Channel.Upgrade:output_type -> glasshouse.guest.v1.UpgradeReply
-	13, // 56: glasshouse.guest.v1.Exec.Run:output_type -> glasshouse.guest.v1.ExecOut
-	20, // 57: glasshouse.guest.v1.Exec.List:output_type -> glasshouse.guest.v1.ExecState
-	22, // 58: glasshouse.guest.v1.Exec.Steer:output_type -> glasshouse.guest.v1.SteerReply
-	24, // 59: glasshouse.guest.v1.Exec.Kill:output_type -> glasshouse.guest.v1.KillReply
-	26, // 60: glasshouse.guest.v1.Exec.Forget:output_type -> glasshouse.guest.v1.ForgetReply
-	28, // 61: glasshouse.guest.v1.Exec.EndSession:output_type -> glasshouse.guest.v1.EndSessionReply
-	30, // 62: glasshouse.guest.v1.Files.Stat:output_type -> glasshouse.guest.v1.FileInfo
-	32, // 63: glasshouse.guest.v1.Files.Read:output_type -> glasshouse.guest.v1.ReadChunk
-	30, // 64: glasshouse.guest.v1.Files.Write:output_type -> glasshouse.guest.v1.FileInfo
-	36, // 65: glasshouse.guest.v1.Files.Remove:output_type -> glasshouse.guest.v1.RemoveReply
-	37, // 66: glasshouse.guest.v1.Files.Mkdir:output_type -> glasshouse.guest.v1.MkdirReply
-	39, // 67: glasshouse.guest.v1.Files.List:output_type -> glasshouse.guest.v1.ListPage
-	41, // 68: glasshouse.guest.v1.Files.Glob:output_type -> glasshouse.guest.v1.GlobPage
-	43, // 69: glasshouse.guest.v1.Files.Search:output_type -> glasshouse.guest.v1.SearchPage
-	46, // 70: glasshouse.guest.v1.Checkpoints.Take:output_type -> glasshouse.guest.v1.CheckpointPage
-	49, // 71: glasshouse.guest.v1.Checkpoints.Diff:output_type -> glasshouse.guest.v1.DiffPage
-	46, // 72: glasshouse.guest.v1.Checkpoints.Restore:output_type -> glasshouse.guest.v1.CheckpointPage
-	55, // 73: glasshouse.guest.v1.Git.Import:output_type -> glasshouse.guest.v1.ImportReply
-	57, // 74: glasshouse.guest.v1.Git.Head:output_type -> glasshouse.guest.v1.HeadReply
-	59, // 75: glasshouse.guest.v1.Git.Candidate:output_type -> glasshouse.guest.v1.CandidateReply
-	61, // 76: glasshouse.guest.v1.Git.Export:output_type -> glasshouse.guest.v1.PackChunk
-	64, // 77: glasshouse.guest.v1.Browser.Pipe:output_type -> glasshouse.guest.v1.BrowserOut
-	66, // 78: glasshouse.guest.v1.Watch.Changes:output_type -> glasshouse.guest.v1.ChangeBatch
-	69, // 79: glasshouse.guest.v1.Egress.Relay:output_type -> glasshouse.guest.v1.EgressFrame
-	52, // [52:80] is the sub-list for method output_type
-	24, // [24:52] is the sub-list for method input_type
+	51, // 45: glasshouse.guest.v1.Checkpoints.Show:input_type -> glasshouse.guest.v1.ShowRequest
+	56, // 46: glasshouse.guest.v1.Git.Import:input_type -> glasshouse.guest.v1.ImportChunk
+	58, // 47: glasshouse.guest.v1.Git.Head:input_type -> glasshouse.guest.v1.HeadRequest
+	60, // 48: glasshouse.guest.v1.Git.Candidate:input_type -> glasshouse.guest.v1.CandidateRequest
+	62, // 49: glasshouse.guest.v1.Git.Export:input_type -> glasshouse.guest.v1.ExportRequest
+	65, // 50: glasshouse.guest.v1.Browser.Pipe:input_type -> glasshouse.guest.v1.BrowserIn
+	67, // 51: glasshouse.guest.v1.Watch.Changes:input_type -> glasshouse.guest.v1.WatchRequest
+	71, // 52: glasshouse.guest.v1.Egress.Relay:input_type -> glasshouse.guest.v1.EgressFrame
+	1,  // 53: glasshouse.guest.v1.Channel.Hello:output_type -> glasshouse.guest.v1.HelloReply
+	3,  // 54: glasshouse.guest.v1.Channel.Stats:output_type -> glasshouse.guest.v1.StatsReply
+	5,  // 55: glasshouse.guest.v1.Channel.Shutdown:output_type -> glasshouse.guest.v1.ShutdownReply
+	7,  // 56: glasshouse.guest.v1.Channel.Upgrade:output_type -> glasshouse.guest.v1.UpgradeReply
+	13, // 57: glasshouse.guest.v1.Exec.Run:output_type -> glasshouse.guest.v1.ExecOut
+	20, // 58: glasshouse.guest.v1.Exec.List:output_type -> glasshouse.guest.v1.ExecState
+	22, // 59: glasshouse.guest.v1.Exec.Steer:output_type -> glasshouse.guest.v1.SteerReply
+	24, // 60: glasshouse.guest.v1.Exec.Kill:output_type -> glasshouse.guest.v1.KillReply
+	26, // 61: glasshouse.guest.v1.Exec.Forget:output_type -> glasshouse.guest.v1.ForgetReply
+	28, // 62: glasshouse.guest.v1.Exec.EndSession:output_type -> glasshouse.guest.v1.EndSessionReply
+	30, // 63: glasshouse.guest.v1.Files.Stat:output_type -> glasshouse.guest.v1.FileInfo
+	32, // 64: glasshouse.guest.v1.Files.Read:output_type -> glasshouse.guest.v1.ReadChunk
+	30, // 65: glasshouse.guest.v1.Files.Write:output_type -> glasshouse.guest.v1.FileInfo
+	36, // 66: glasshouse.guest.v1.Files.Remove:output_type -> glasshouse.guest.v1.RemoveReply
+	37, // 67: glasshouse.guest.v1.Files.Mkdir:output_type -> glasshouse.guest.v1.MkdirReply
+	39, // 68: glasshouse.guest.v1.Files.List:output_type -> glasshouse.guest.v1.ListPage
+	41, // 69: glasshouse.guest.v1.Files.Glob:output_type -> glasshouse.guest.v1.GlobPage
+	43, // 70: glasshouse.guest.v1.Files.Search:output_type -> glasshouse.guest.v1.SearchPage
+	46, // 71: glasshouse.guest.v1.Checkpoints.Take:output_type -> glasshouse.guest.v1.CheckpointPage
+	49, // 72: glasshouse.guest.v1.Checkpoints.Diff:output_type -> glasshouse.guest.v1.DiffPage
+	46, // 73: glasshouse.guest.v1.Checkpoints.Restore:output_type -> glasshouse.guest.v1.CheckpointPage
+	52, // 74: glasshouse.guest.v1.Checkpoints.Show:output_type -> glasshouse.guest.v1.ShowChunk
+	57, // 75: glasshouse.guest.v1.Git.Import:output_type -> glasshouse.guest.v1.ImportReply
+	59, // 76: glasshouse.guest.v1.Git.Head:output_type -> glasshouse.guest.v1.HeadReply
+	61, // 77: glasshouse.guest.v1.Git.Candidate:output_type -> glasshouse.guest.v1.CandidateReply
+	63, // 78: glasshouse.guest.v1.Git.Export:output_type -> glasshouse.guest.v1.PackChunk
+	66, // 79: glasshouse.guest.v1.Browser.Pipe:output_type -> glasshouse.guest.v1.BrowserOut
+	68, // 80: glasshouse.guest.v1.Watch.Changes:output_type -> glasshouse.guest.v1.ChangeBatch
+	71, // 81: glasshouse.guest.v1.Egress.Relay:output_type -> glasshouse.guest.v1.EgressFrame
+	53, // [53:82] is the sub-list for method output_type
+	24, // [24:53] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -4923,7 +5066,7 @@ func file_guest_proto_init() {
 		(*ExecOut_Data)(nil),
 		(*ExecOut_Exit)(nil),
 	}
-	file_guest_proto_msgTypes[54].OneofWrappers = []any{
+	file_guest_proto_msgTypes[56].OneofWrappers = []any{
 		(*ImportChunk_Header)(nil),
 		(*ImportChunk_Ref)(nil),
 		(*ImportChunk_Overlay)(nil),
@@ -4935,7 +5078,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   70,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

@@ -914,6 +914,7 @@ const (
 	Checkpoints_Take_FullMethodName    = "/glasshouse.guest.v1.Checkpoints/Take"
 	Checkpoints_Diff_FullMethodName    = "/glasshouse.guest.v1.Checkpoints/Diff"
 	Checkpoints_Restore_FullMethodName = "/glasshouse.guest.v1.Checkpoints/Restore"
+	Checkpoints_Show_FullMethodName    = "/glasshouse.guest.v1.Checkpoints/Show"
 )
 
 // CheckpointsClient is the client API for Checkpoints service.
@@ -923,6 +924,7 @@ type CheckpointsClient interface {
 	Take(ctx context.Context, in *TakeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckpointPage], error)
 	Diff(ctx context.Context, in *DiffRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DiffPage], error)
 	Restore(ctx context.Context, in *RestoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckpointPage], error)
+	Show(ctx context.Context, in *ShowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShowChunk], error)
 }
 
 type checkpointsClient struct {
@@ -990,6 +992,25 @@ func (c *checkpointsClient) Restore(ctx context.Context, in *RestoreRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Checkpoints_RestoreClient = grpc.ServerStreamingClient[CheckpointPage]
 
+func (c *checkpointsClient) Show(ctx context.Context, in *ShowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShowChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Checkpoints_ServiceDesc.Streams[3], Checkpoints_Show_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ShowRequest, ShowChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Checkpoints_ShowClient = grpc.ServerStreamingClient[ShowChunk]
+
 // CheckpointsServer is the server API for Checkpoints service.
 // All implementations must embed UnimplementedCheckpointsServer
 // for forward compatibility.
@@ -997,6 +1018,7 @@ type CheckpointsServer interface {
 	Take(*TakeRequest, grpc.ServerStreamingServer[CheckpointPage]) error
 	Diff(*DiffRequest, grpc.ServerStreamingServer[DiffPage]) error
 	Restore(*RestoreRequest, grpc.ServerStreamingServer[CheckpointPage]) error
+	Show(*ShowRequest, grpc.ServerStreamingServer[ShowChunk]) error
 	mustEmbedUnimplementedCheckpointsServer()
 }
 
@@ -1015,6 +1037,9 @@ func (UnimplementedCheckpointsServer) Diff(*DiffRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedCheckpointsServer) Restore(*RestoreRequest, grpc.ServerStreamingServer[CheckpointPage]) error {
 	return status.Error(codes.Unimplemented, "method Restore not implemented")
+}
+func (UnimplementedCheckpointsServer) Show(*ShowRequest, grpc.ServerStreamingServer[ShowChunk]) error {
+	return status.Error(codes.Unimplemented, "method Show not implemented")
 }
 func (UnimplementedCheckpointsServer) mustEmbedUnimplementedCheckpointsServer() {}
 func (UnimplementedCheckpointsServer) testEmbeddedByValue()                     {}
@@ -1070,6 +1095,17 @@ func _Checkpoints_Restore_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Checkpoints_RestoreServer = grpc.ServerStreamingServer[CheckpointPage]
 
+func _Checkpoints_Show_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ShowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CheckpointsServer).Show(m, &grpc.GenericServerStream[ShowRequest, ShowChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Checkpoints_ShowServer = grpc.ServerStreamingServer[ShowChunk]
+
 // Checkpoints_ServiceDesc is the grpc.ServiceDesc for Checkpoints service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1091,6 +1127,11 @@ var Checkpoints_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Restore",
 			Handler:       _Checkpoints_Restore_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Show",
+			Handler:       _Checkpoints_Show_Handler,
 			ServerStreams: true,
 		},
 	},
