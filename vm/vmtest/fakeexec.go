@@ -150,6 +150,10 @@ func (f fakeExecs) Attach(ctx context.Context, id string, stdoutFrom, stderrFrom
 	return &fakeProcess{g: f.g, x: x, ctx: ctx, from: [2]int64{stdoutFrom, stderrFrom}, closed: make(chan struct{})}, nil
 }
 
+func (f fakeExecs) Terminal(ctx context.Context, id string, from int64) (guest.Process, error) {
+	return f.Attach(ctx, id, from, 0)
+}
+
 func (f fakeExecs) List(ctx context.Context) (out []guest.ExecState, err error) {
 	if err := f.g.ok(ctx, "execs.list"); err != nil {
 		return nil, err

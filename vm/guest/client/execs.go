@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ func (x *execs) Start(ctx context.Context, spec guest.ExecSpec) (guest.Process, 
 	if limit == 0 {
 		limit = proto.DefaultOutputLimit
 	}
-	return x.open(ctx, spec.ID, &proto.ExecIn{Msg: &proto.ExecIn_Start{Start: m}}, [2]int64{}, limit)
+	return x.open(ctx, spec.ID, &proto.ExecIn{Msg: &proto.ExecIn_Start{Start: m}}, [2]int64{}, limit, spec.TTY != nil)
 }
 
 func (x *execs) Attach(ctx context.Context, id string, stdoutFrom, stderrFrom int64) (guest.Process, error) {
@@ -49,10 +50,21 @@ func (x *execs) Attach(ctx context.Context, id string, stdoutFrom, stderrFrom in
 		return nil, errors.New("an output offset is negative")
 	}
 	m := &proto.ExecAttach{Id: id, StdoutFrom: stdoutFrom, StderrFrom: stderrFrom}
-	return x.open(ctx, id, &proto.ExecIn{Msg: &proto.ExecIn_Attach{Attach: m}}, [2]int64{stdoutFrom, stderrFrom}, proto.MaxOutputLimit)
+	return x.open(ctx, id, &proto.ExecIn{Msg: &proto.ExecIn_Attach{Attach: m}}, [2]int64{stdoutFrom, stderrFrom}, proto.MaxOutputLimit, false)
 }
 
-func (x *execs) open(ctx context.Context, id string, first *proto.ExecIn, from [2]int64, limit int64) (guest.Process, error) {
+func (x *execs) Terminal(ctx context.Context, id string, from int64) (guest.Process, error) {
+	if err := proto.CheckID("id", id); err != nil {
+		return nil, err
+	}
+	if from < 0 {
+		return nil, errors.New("an output offset is negative")
+	}
+	m := &proto.ExecAttach{Id: id, StdoutFrom: from}
+	return x.open(ctx, id, &proto.ExecIn{Msg: &proto.ExecIn_Attach{Attach: m}}, [2]int64{from, 0}, 0, true)
+}
+
+func (x *execs) open(ctx context.Context, id string, first *proto.ExecIn, from [2]int64, limit int64, window bool) (guest.Process, error) {
 	sctx, cancel := context.WithCancel(ctx)
 	st, err := x.p.Run(sctx)
 	if err == nil {
@@ -73,7 +85,7 @@ func (x *execs) open(ctx context.Context, id string, first *proto.ExecIn, from [
 		cancel()
 		return nil, errors.New("guestd answered a start with something else")
 	}
-	return &process{x: x, id: id, ctx: sctx, cancel: cancel, st: st, at: from, limit: limit}, nil
+	return &process{x: x, id: id, ctx: sctx, cancel: cancel, st: st, at: from, limit: limit, window: window}, nil
 }
 
 type process struct {
@@ -84,6 +96,7 @@ type process struct {
 	st     grpc.BidiStreamingClient[proto.ExecIn, proto.ExecOut]
 	at     [2]int64
 	limit  int64
+	window bool // a terminal: no limit in all, and what was not kept is leapt over
 
 	mu   sync.Mutex // of exit and over
 	exit guest.Exit
@@ -120,10 +133,14 @@ func (p *process) Next() (guest.Output, error) {
 		n := int64(len(d.GetData()))
 		// A piece may only go on from the last one, and no stream past its limit:
 		// a guest cannot make us keep more than was asked for. A gap is left only by a disk that lost its end.
-		if n == 0 || d.Offset != p.at[i] || p.at[i]+n > p.limit {
+		ok := d.Offset == p.at[i] && p.at[i]+n <= p.limit
+		if p.window {
+			ok = i == 0 && d.Offset >= p.at[i] && d.Offset <= math.MaxInt64-n
+		}
+		if n == 0 || !ok {
 			return guest.Output{}, p.end(fmt.Errorf("guestd broke the output of %s: %d bytes at %d, expected at %d and at most %d in all", p.id, n, d.Offset, p.at[i], p.limit))
 		}
-		p.at[i] += n
+		p.at[i] = d.Offset + n
 		return guest.Output{Stderr: d.Stderr, Offset: d.Offset, Data: d.Data}, nil
 	case *proto.ExecOut_Exit:
 		x, err := m.Exit.Exit()

@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"glasshouse/vm/guest"
@@ -159,72 +156,6 @@ func (e *Exec) waitStarted(ctx context.Context) error {
 
 func (e *Exec) waitGone(ctx context.Context) error {
 	return e.wait(ctx, func() bool { return e.gone })
-}
-
-// Follow sends output from the given offsets as it comes, and returns the exit
-// after the last of it.
-func (e *Exec) Follow(ctx context.Context, from [2]int64, send func(stream int, offset int64, data []byte) error) (guest.Exit, error) {
-	var files [2]*os.File
-	defer func() {
-		for _, f := range files {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}()
-	var buf []byte
-	defer func() {
-		if buf != nil {
-			chunks.Put(&buf)
-		}
-	}()
-	for {
-		e.mu.Lock()
-		kept, ended, ch := e.kept, e.ended, e.changed
-		e.mu.Unlock()
-		for i := range kept {
-			for from[i] < kept[i] {
-				if files[i] == nil {
-					f, err := os.Open(filepath.Join(e.m.j.Dir(e.Meta.ID), journal.Streams[i]))
-					if err != nil {
-						return guest.Exit{}, fmt.Errorf("the output of %s cannot be read: %w", e.Meta.ID, err)
-					}
-					files[i] = f
-				}
-				if buf == nil {
-					buf = *chunks.Get().(*[]byte)
-				}
-				n, err := files[i].ReadAt(buf[:min(int64(len(buf)), kept[i]-from[i])], from[i])
-				if n > 0 {
-					if err := send(i, from[i], buf[:n]); err != nil {
-						return guest.Exit{}, err
-					}
-					from[i] += int64(n)
-				}
-				if n == 0 && err != nil {
-					if errors.Is(err, io.EOF) { // the disk lost the end of it with the power
-						from[i] = kept[i]
-						break
-					}
-					return guest.Exit{}, err
-				}
-			}
-		}
-		if ended {
-			e.mu.Lock()
-			same := e.kept == kept
-			e.mu.Unlock()
-			if same {
-				return e.Exit()
-			}
-			continue
-		}
-		select {
-		case <-ch:
-		case <-ctx.Done():
-			return guest.Exit{}, ctx.Err()
-		}
-	}
 }
 
 // Stdin hands bytes on and waits while too much is under way.

@@ -84,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		if _, err := j.Exit(id); err == nil {
 			e.ended, e.gone = true, true
 		}
-		e.kept = j.Sizes(id)
+		e.kept = j.Sizes(meta)
 		m.execs[id] = e
 	}
 	m.rejoin(ctx)
@@ -104,7 +104,7 @@ func (m *Manager) settle(e *Exec) {
 	x, err := m.j.Exit(e.Meta.ID)
 	if err != nil {
 		x = guest.Exit{Code: -1, Unknown: true, StartedAt: e.Meta.At, EndedAt: time.Now()}
-		n := m.j.Sizes(e.Meta.ID)
+		n := m.j.Sizes(e.Meta)
 		x.Stdout.Total, x.Stderr.Total = n[0], n[1]
 		if record, err := json.Marshal(x); err == nil {
 			sync, err := journal.WriteExit(m.j.Dir(e.Meta.ID), record)
@@ -117,7 +117,7 @@ func (m *Manager) settle(e *Exec) {
 		}
 	}
 	e.mu.Lock()
-	e.kept = m.j.Sizes(e.Meta.ID)
+	e.kept = m.j.Sizes(e.Meta)
 	e.mu.Unlock()
 	e.finish(x)
 	e.leave()
@@ -130,6 +130,9 @@ func (m *Manager) Start(ctx context.Context, spec guest.ExecSpec) (*Exec, error)
 		return nil, errors.New("this machine runs no command as root")
 	}
 	meta := journal.Meta{ID: spec.ID, Session: spec.Session, Step: spec.Step, BootID: m.cfg.BootID, At: time.Now()}
+	if spec.TTY != nil {
+		meta.Window = spec.OutputLimit
+	}
 	for _, a := range spec.Argv {
 		meta.Argv = append(meta.Argv, []byte(a))
 	}

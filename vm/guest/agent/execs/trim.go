@@ -37,7 +37,7 @@ func (m *Manager) trim() {
 			continue
 		}
 		e.mu.Lock()
-		n, size = n+1, size+e.kept[0]+e.kept[1]
+		n, size = n+1, size+e.stored()
 		e.mu.Unlock()
 		if n > maxEnded*9/10 || size > maxEndedBytes*9/10 {
 			ids = append(ids, e.Meta.ID)
@@ -51,13 +51,21 @@ func (m *Manager) trim() {
 	}
 }
 
+// stored is about how many bytes of output are on the disk. e.mu is held.
+func (e *Exec) stored() int64 {
+	if w := e.Meta.Window; w > 0 {
+		return min(e.kept[0], 2*w)
+	}
+	return e.kept[0] + e.kept[1]
+}
+
 func (m *Manager) heavy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	size := int64(0)
 	for _, e := range m.execs {
 		e.mu.Lock()
-		size += e.kept[0] + e.kept[1]
+		size += e.stored()
 		e.mu.Unlock()
 	}
 	return size > maxEndedBytes

@@ -7,6 +7,8 @@
 //	ROOT/ID/meta.json        what was asked; written before the command starts
 //	ROOT/ID/{stdout,stderr}  the kept part of the output
 //	ROOT/ID/exit.json        how it ended; there once it is known
+//
+// The output of a terminal is kept in segments instead, see SegmentSize.
 package journal
 
 import (
@@ -29,6 +31,7 @@ type Meta struct {
 	Argv    [][]byte
 	BootID  string
 	At      time.Time
+	Window  int64 `json:",omitempty"` // of a terminal: how many of its newest bytes are kept
 }
 
 // ErrExists: an execution of that id is in the journal already.
@@ -111,10 +114,14 @@ func (j *Journal) Exit(id string) (x guest.Exit, err error) {
 	return x, nil
 }
 
-// Sizes returns how many bytes of each stream are kept.
-func (j *Journal) Sizes(id string) (n [2]int64) {
+// Sizes returns how many bytes of each stream are kept; of a terminal, how many it
+// had in all.
+func (j *Journal) Sizes(m Meta) (n [2]int64) {
+	if m.Window > 0 {
+		return [2]int64{j.Total(m.ID, m.Window)}
+	}
 	for i, name := range Streams {
-		if st, err := os.Stat(filepath.Join(j.Dir(id), name)); err == nil {
+		if st, err := os.Stat(filepath.Join(j.Dir(m.ID), name)); err == nil {
 			n[i] = st.Size()
 		}
 	}

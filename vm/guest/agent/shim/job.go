@@ -86,8 +86,8 @@ func (j *job) launch() (err error) {
 		}
 	}()
 	limit := j.OutputLimit
-	j.out[0] = newStream(filepath.Join(j.Dir, journal.Streams[0]), limit)
 	if j.Cmd.TTY != nil {
+		j.out[0] = newWindow(j.Dir, limit)
 		if j.run, j.ptmx, err = j.s.run.start(j.Cmd, nil); err != nil {
 			return err
 		}
@@ -96,6 +96,7 @@ func (j *job) launch() (err error) {
 		go j.out[0].pump(j.ptmx, j.s.notify)
 		return nil
 	}
+	j.out[0] = newStream(filepath.Join(j.Dir, journal.Streams[0]), limit)
 	j.out[1] = newStream(filepath.Join(j.Dir, journal.Streams[1]), limit)
 	var reads [2]*os.File
 	fail := func() {
@@ -301,6 +302,9 @@ func (j *job) end(grace time.Duration, why *atomic.Bool) {
 	}
 	if grace > 0 {
 		j.s.run.signal(j.run, syscall.SIGTERM, true)
+		if j.ptmx != nil {
+			j.s.run.signal(j.run, syscall.SIGHUP, true) // a shell at a terminal ignores the other
+		}
 		j.s.run.signal(j.run, syscall.SIGCONT, true)
 		select {
 		case <-j.run.Empty:

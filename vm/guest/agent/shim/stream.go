@@ -19,6 +19,7 @@ type stream struct {
 	limit int64
 	path  string
 	file  *os.File // nil before the first byte
+	win   *window  // of a terminal: the newest bytes are kept instead of the first
 	kept  atomic.Int64
 	last  atomic.Int64 // when output came last, Unix nanoseconds
 	done  chan struct{}
@@ -46,6 +47,9 @@ func (s *stream) pump(r *os.File, notify func()) {
 			if s.add(buf[:n]) {
 				notify()
 			}
+			if s.win != nil {
+				s.win.pace(n)
+			}
 		}
 		if err != nil {
 			return // the end, or EIO of a terminal whose last user left
@@ -61,6 +65,11 @@ func (s *stream) add(p []byte) (grew bool) {
 		return false
 	}
 	s.total += int64(len(p))
+	if s.win != nil {
+		s.win.add(p)
+		s.kept.Store(s.total)
+		return true
+	}
 	if room := s.limit - s.kept.Load(); room > 0 {
 		n, err := s.keep(p[:min(int64(len(p)), room)])
 		s.kept.Add(int64(n))
@@ -104,6 +113,9 @@ func (s *stream) seal() guest.StreamEnd {
 		s.sealed = true
 		if s.file != nil {
 			s.file.Close()
+		}
+		if s.win != nil {
+			s.win.close()
 		}
 	}
 	e := guest.StreamEnd{Total: s.total}
