@@ -2,6 +2,7 @@ package git
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,10 @@ type Fetched struct {
 // names. Git runs in an empty repository of ours beside the mirror; what it got
 // then goes through the same checks as a person's own repository. No reference is moved.
 func (m *Mirror) Fetch(ctx context.Context, address, ref string) (Fetched, error) {
+	return m.fetch(ctx, address, ref, nil)
+}
+
+func (m *Mirror) fetch(ctx context.Context, address, ref string, progress func(FetchProgress)) (Fetched, error) {
 	var out Fetched
 	if ref != "" && (!strings.HasPrefix(ref, "refs/heads/") || !source.SafeRef(ref)) {
 		return out, domain.E(domain.CodeInvalid, fmt.Sprintf("%q is no branch", clip(ref, 100)), "use refs/heads/NAME", nil)
@@ -44,6 +49,7 @@ func (m *Mirror) Fetch(ctx context.Context, address, ref string) (Fetched, error
 		}
 	}
 	out.Ref = ref
+	say := newFetchSay(progress)
 	inbox := filepath.Join(side.dir, "inbox.git")
 	if err := m.lend(inbox, false); err != nil {
 		return out, err
@@ -58,8 +64,9 @@ func (m *Mirror) Fetch(ctx context.Context, address, ref string) (Fetched, error
 		// What the mirror has need not come again.
 		env = append(env, "GIT_ALTERNATE_OBJECT_DIRECTORIES="+m.objectsDir())
 	}
-	args := []string{"-c", "core.hooksPath=/dev/null", "-c", "fetch.unpackLimit=1", "fetch", "--no-tags", "--no-write-fetch-head",
-		"--no-recurse-submodules", "--no-auto-maintenance", "--refmap=", "--quiet", "glasshouse", "+" + ref + ":refs/heads/in"}
+	// A server that has gone quiet for a minute is given up, not waited for.
+	args := []string{"-c", "core.hooksPath=/dev/null", "-c", "fetch.unpackLimit=1", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60", "fetch", "--no-tags", "--no-write-fetch-head",
+		"--no-recurse-submodules", "--no-auto-maintenance", "--refmap=", "--progress", "glasshouse", "+" + ref + ":refs/heads/in"}
 	// Faults of old histories are for our own check to tell apart, so fsckObjects is left out.
 	// Commits the mirror knows are offered as they are: the inbox has no references.
 	if base, err := m.Ref(BaseRef); err == nil && m.opt.Invoker == nil {
@@ -68,14 +75,17 @@ func (m *Mirror) Fetch(ctx context.Context, address, ref string) (Fetched, error
 		}
 	}
 	errs := &tailBuffer{max: maxPushOutput}
-	cmd := side.cmd("git-remote", args, &limited{max: 1 << 20}, errs)
+	cmd := side.cmd("git-remote", args, &limited{max: 1 << 20}, &fetchLines{say: say, rest: errs})
 	cmd.Env, cmd.Timeout = env, fetchTimeout
-	if _, err := m.opt.Runner.Run(ctx, cmd); err != nil {
-		if ctx.Err() != nil {
-			return out, context.Cause(ctx)
-		}
+	fctx, done := m.watchInbox(ctx, inbox, say)
+	_, err = m.opt.Runner.Run(fctx, cmd)
+	if why := done(); why != nil {
+		return out, why
+	}
+	if err != nil {
 		return out, m.silent(side, errs, err)
 	}
+	say.now("checking what came", 0, 0)
 	id, err := os.ReadFile(filepath.Join(inbox, "refs", "heads", "in"))
 	if err != nil {
 		return out, fmt.Errorf("git fetched nothing: %w", err)
@@ -147,11 +157,21 @@ func (m *Mirror) silent(side *remoteSide, errs *tailBuffer, err error) error {
 }
 
 // importAddress fills the mirror from a remote instead of a folder.
-func (m *Mirror) importAddress(ctx context.Context, address string) (ImportResult, error) {
+func (m *Mirror) importAddress(ctx context.Context, address string, opt ImportOptions) (ImportResult, error) {
 	res := ImportResult{Kind: "remote", Origin: address}
-	f, err := m.Fetch(ctx, address, "")
-	if err != nil {
+	if err := CheckAddress(address); err != nil {
 		return res, err
+	}
+	ref := opt.Branch
+	if ref != "" && !strings.HasPrefix(ref, "refs/") {
+		ref = "refs/heads/" + ref
+	}
+	if ref != "" && (!strings.HasPrefix(ref, "refs/heads/") || !source.SafeRef(ref)) {
+		return res, &domain.Error{Code: domain.CodeInvalid, Pointer: "/branch", What: fmt.Sprintf("%q is no branch", clip(opt.Branch, 100)), Hint: "give the name of a branch, such as main"}
+	}
+	f, err := m.fetch(ctx, address, ref, opt.Progress)
+	if err != nil {
+		return res, addressError(ctx, address, opt.Branch, err)
 	}
 	id, err := odb.ParseID(f.Commit)
 	if err != nil {
@@ -164,4 +184,19 @@ func (m *Mirror) importAddress(ctx context.Context, address string) (ImportResul
 	res.Path, res.Branch, res.Commit = Redact(address), strings.TrimPrefix(f.Ref, "refs/heads/"), f.Commit
 	res.Files, res.Findings = len(files), f.Received.Findings
 	return res, m.SetRef(BaseRef, f.Commit, "*")
+}
+
+// addressError says what a fetch that failed means for one who wants a project of it.
+func addressError(ctx context.Context, address, branch string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var known *domain.Error
+	if errors.As(err, &known) {
+		if branch != "" && strings.Contains(known.What, "couldn't find remote ref") {
+			return &domain.Error{Code: domain.CodeNotFound, Pointer: "/branch", What: fmt.Sprintf("the remote %s has no branch %q", Redact(address), clip(branch, 100)), Hint: "check its name, or give none for the branch its HEAD names"}
+		}
+		return err
+	}
+	return domain.E(domain.CodeDenied, "what the remote "+Redact(address)+" sent was not taken over", "'git clone' and 'git fsck' show what is wrong with it; nothing of it was kept", err)
 }

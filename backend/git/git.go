@@ -63,6 +63,8 @@ type Options struct {
 	Getenv func(string) string
 	// Git is the program for remotes; default "git".
 	Git string
+	// MaxFetch bounds what one fetch may put on the disk, in bytes; default 16 GiB.
+	MaxFetch int64
 }
 
 func (o Options) filled() (Options, error) {
@@ -77,6 +79,9 @@ func (o Options) filled() (Options, error) {
 	}
 	if o.Git == "" {
 		o.Git = "git"
+	}
+	if o.MaxFetch <= 0 {
+		o.MaxFetch = packcheck.Source().PackBytes
 	}
 	return o, nil
 }

@@ -26,6 +26,11 @@ type ImportOptions struct {
 	// Overlay names dirty files the person picked; they come along as bytes, not
 	// as part of a commit. Ignored files and files that may hold secrets never do.
 	Overlay []string
+	// Branch of an address to take; empty = the one its HEAD names. A folder comes
+	// with the branch it is on.
+	Branch string
+	// Progress is told how far a fetch is; it may be nil and must not wait.
+	Progress func(FetchProgress)
 }
 
 // DirtyFile is a path of the source that differs from its commit.
@@ -63,15 +68,18 @@ const (
 // mirror and says how its files differ from it. The source stays as it is to the
 // byte: nothing is written there and no program runs. A folder that is no
 // repository becomes one commit of the host's making, without its ignored files
-// and without files that may hold secrets. An address (https://…, ssh://…, file://…)
-// is fetched, its HEAD's branch alone.
+// and without files that may hold secrets. An address (see IsAddress) is fetched, one
+// branch of it alone.
 func (m *Mirror) ImportSource(ctx context.Context, dir string, opt ImportOptions) (ImportResult, error) {
 	var res ImportResult
-	if looksLikeURL(dir) {
+	if IsAddress(dir) {
 		if len(opt.Overlay) > 0 {
 			return res, domain.E(domain.CodeInvalid, "an address has no changed files to bring along", "pick none, or choose a folder", nil)
 		}
-		return m.importAddress(ctx, dir)
+		return m.importAddress(ctx, dir, opt)
+	}
+	if opt.Branch != "" {
+		return res, &domain.Error{Code: domain.CodeInvalid, Pointer: "/branch", What: "a folder comes with the branch it is on", Hint: "give no branch, or the folder as file://" + clip(dir, 200)}
 	}
 	src, err := source.Open(dir)
 	if err != nil {
