@@ -27,6 +27,7 @@ import (
 	"glasshouse/backend/project"
 	"glasshouse/backend/session"
 	"glasshouse/backend/tool"
+	"glasshouse/vm/guest"
 )
 
 // Services are the use cases behind the door.
@@ -79,6 +80,19 @@ type DoctorLine struct {
 }
 
 type server struct{ Services }
+
+// running is the guest of a project's machine. It boots nothing unless start is set:
+// to look at something is no reason to.
+func (s *server) running(ctx context.Context, p domain.Project, start bool) (guest.Guest, error) {
+	if start {
+		return s.Fleet.Ensure(ctx, p)
+	}
+	g, on := s.Fleet.Running(p.ID)
+	if !on {
+		return nil, domain.E(domain.CodeUnavailable, fmt.Sprintf("the machine of project %s is %s", p.Name, s.Fleet.State(p.ID)), "start it, or ask with start=true", nil)
+	}
+	return g, nil
+}
 
 // apiError is the one shape of an error at this door.
 type apiError struct {
@@ -210,8 +224,10 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.projects(api)
 	sv.sessions(api)
 	sv.files(api)
+	sv.stepDiffs(api)
 	sv.approvals(api)
 	sv.reviews(api)
+	sv.comments(api)
 	sv.events(api)
 	payloads(api)
 	return recovered(limitBody(r)), api

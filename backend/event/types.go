@@ -228,6 +228,7 @@ type (
 	// StepSealed: the checkpoint after the step is safe on the guest's disk.
 	StepSealed struct {
 		Commit      string       `json:"commit"`
+		Base        string       `json:"base,omitempty"` // the checkpoint that Changes are against; empty: the first one, or the same
 		Tree        string       `json:"tree"`
 		Same        bool         `json:"same,omitempty"`
 		Changes     []FileChange `json:"changes,omitempty"`

@@ -98,7 +98,7 @@ func (w *workspace) take(ctx context.Context, g guest.Guest, req guest.Checkpoin
 		from = cp.Parent
 	}
 	if cp.Same && from != "" && from != cp.Commit {
-		cp.Same = false
+		cp.Same, cp.Parent = false, from // what the list is against
 		if cp.Changes, cp.More, err = g.Checkpoints().Diff(ctx, from, cp.Commit); err != nil {
 			if ctx.Err() != nil {
 				return cp, err
@@ -115,6 +115,9 @@ func (w *workspace) take(ctx context.Context, g guest.Guest, req guest.Checkpoin
 
 func sealedEvent(cp guest.Checkpoint) *event.StepSealed {
 	s := &event.StepSealed{Commit: cp.Commit, Tree: cp.Tree, Same: cp.Same, More: cp.More, Ignored: cp.Ignored, Sum: cp.Sum}
+	if !cp.Same {
+		s.Base = cp.Parent
+	}
 	size := 0
 	for _, c := range cp.Changes {
 		// The payload stays under the log's limit; the rest is asked for by diff.

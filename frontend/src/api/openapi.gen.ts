@@ -384,6 +384,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/reviews/{id}/comments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Write a comment; it stays a draft until it is sent */
+        post: operations["comment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reviews/{id}/comments/send": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give the comments to a session, in one message */
+        post: operations["send-comments"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reviews/{id}/comments/{comment}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Change a draft */
+        put: operations["edit-comment"];
+        post?: never;
+        /** Take a comment away */
+        delete: operations["remove-comment"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/reviews/{id}/decisions": {
         parameters: {
             query?: never;
@@ -395,6 +447,23 @@ export interface paths {
         put?: never;
         /** Accept or reject a hunk, a file, or everything */
         post: operations["decide"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reviews/{id}/files/{file}/lines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lines of a file in a review, at most 2000 at once */
+        get: operations["review-lines"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -429,6 +498,23 @@ export interface paths {
         put?: never;
         /** Push exactly what was accepted */
         post: operations["push"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/reviews/{id}/viewed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Mark a file's change as viewed, in every review that shows it */
+        post: operations["mark-viewed"];
         delete?: never;
         options?: never;
         head?: never;
@@ -607,6 +693,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sessions/{id}/steps/{step}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a step changed in one file, line by line */
+        get: operations["step-diff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions/{id}/steps/{step}/exec": {
         parameters: {
             query?: never;
@@ -709,6 +812,46 @@ export interface components {
             /** @description empty = everything the session runs */
             step_id?: string;
         };
+        CommentView: {
+            /** @description the agent's words */
+            answer?: string;
+            /** Format: int64 */
+            answered_at?: number;
+            /** Format: int64 */
+            at: number;
+            /** @description the file's id in this review; empty: it is not in it */
+            file?: string;
+            id: string;
+            /**
+             * Format: int64
+             * @description from 1, in this review; 0: the file as a whole, or outdated
+             */
+            line?: number;
+            /** @description what it was about is no longer there */
+            outdated?: boolean;
+            path: string;
+            quoted?: string;
+            /** @description where it was made */
+            review_id: string;
+            /** @description where it was sent */
+            session_id?: string;
+            /**
+             * @description empty: the file as a whole
+             * @enum {string}
+             */
+            side?: "old" | "new";
+            /** @enum {string} */
+            state: "draft" | "sent" | "answered";
+            text: string;
+            unit?: string;
+            /**
+             * Format: int64
+             * @description where it was made
+             */
+            was_line?: number;
+            /** @description why it is outdated */
+            why?: string;
+        };
         CreateInBody: {
             agent?: string;
             /** @description commands whose success says whether a turn's result is right */
@@ -738,6 +881,9 @@ export interface components {
             fix?: string;
             name: string;
             ok: boolean;
+            text: string;
+        };
+        EditInBody: {
             text: string;
         };
         EventApprovalAnswered: {
@@ -955,8 +1101,13 @@ export interface components {
             "project.imported": components["schemas"]["EventProjectImported"];
             "push.ended": components["schemas"]["EventPushEnded"];
             "push.started": components["schemas"]["EventPushStarted"];
+            "review.comment_edited": components["schemas"]["EventReviewCommentEdited"];
+            "review.comment_removed": components["schemas"]["EventReviewCommentRemoved"];
+            "review.commented": components["schemas"]["EventReviewCommented"];
+            "review.comments_sent": components["schemas"]["EventReviewCommentsSent"];
             "review.decided": components["schemas"]["EventReviewDecided"];
             "review.opened": components["schemas"]["EventReviewOpened"];
+            "review.viewed": components["schemas"]["EventReviewViewed"];
             "rule.added": components["schemas"]["EventRuleAdded"];
             "rule.removed": components["schemas"]["EventRuleRemoved"];
             "session.created": components["schemas"]["EventSessionCreated"];
@@ -1002,6 +1153,37 @@ export interface components {
             review_id: string;
             tree: string;
         };
+        EventReviewCommentEdited: {
+            comment_id: string;
+            review_id: string;
+            text: string;
+        };
+        EventReviewCommentRemoved: {
+            comment_id: string;
+            review_id: string;
+        };
+        EventReviewCommented: {
+            after?: string[] | null;
+            before?: string[] | null;
+            blob?: string;
+            comment_id: string;
+            file: string;
+            /** Format: int64 */
+            line?: number;
+            path: string;
+            quoted?: string;
+            review_id: string;
+            side?: string;
+            text: string;
+            unit?: string;
+        };
+        EventReviewCommentsSent: {
+            comments: string[] | null;
+            /** Format: int64 */
+            rejected?: number;
+            review_id: string;
+            to_session: string;
+        };
         EventReviewDecided: {
             decision: string;
             file: string;
@@ -1020,6 +1202,14 @@ export interface components {
             review_id: string;
             /** Format: int64 */
             units: number;
+        };
+        EventReviewViewed: {
+            file: string;
+            new_blob?: string;
+            old_blob?: string;
+            path: string;
+            review_id: string;
+            viewed: boolean;
         };
         EventRuleAdded: {
             by?: string;
@@ -1095,6 +1285,7 @@ export interface components {
             turn_id?: string;
         };
         EventStepSealed: {
+            base?: string;
             changes?: components["schemas"]["EventFileChange"][] | null;
             commit: string;
             failed?: string;
@@ -1181,6 +1372,16 @@ export interface components {
             target?: string;
             type: string;
         };
+        FileLines: {
+            /** Format: int64 */
+            from: number;
+            lines: string[] | null;
+            /**
+             * Format: int64
+             * @description lines of that side
+             */
+            total: number;
+        };
         FileView: {
             /** Format: int64 */
             added: number;
@@ -1212,6 +1413,8 @@ export interface components {
             /** Format: int64 */
             similar?: number;
             units: string[] | null;
+            /** @description a person looked at this very change, here or in a review before */
+            viewed: boolean;
             whole?: string;
         };
         Flag: {
@@ -1287,6 +1490,22 @@ export interface components {
             };
             problem?: string;
             state: string;
+        };
+        NewInBody: {
+            /** @description the file's id */
+            file: string;
+            /**
+             * Format: int64
+             * @description from 1; 0 = the file as a whole
+             */
+            line?: number;
+            /**
+             * @description with a line
+             * @enum {string}
+             */
+            side?: "old" | "new";
+            text: string;
+            unit?: string;
         };
         NewProject: {
             /** Format: int64 */
@@ -1418,6 +1637,8 @@ export interface components {
             accepted: number;
             base?: string;
             candidate: string;
+            /** @description of this review and of those before it, oldest first */
+            comments?: components["schemas"]["CommentView"][] | null;
             expected?: string;
             files?: components["schemas"]["FileView"][] | null;
             id: string;
@@ -1434,6 +1655,13 @@ export interface components {
         };
         SayInBody: {
             text: string;
+        };
+        SendInBody: {
+            /** @description empty = every draft of the review */
+            comments?: string[] | null;
+            /** @description name the rejected changes too */
+            rejected?: boolean;
+            session_id: string;
         };
         Session: {
             agent: string;
@@ -1463,6 +1691,32 @@ export interface components {
             steps: number;
             title: string;
             turn_id?: string;
+        };
+        StepDiff: {
+            /** Format: int64 */
+            added: number;
+            binary: boolean;
+            /** @description right, but not minimal */
+            coarse?: boolean;
+            /** Format: int64 */
+            deleted: number;
+            /** @description the path with every odd character spelt out */
+            display: string;
+            hunks: components["schemas"]["Hunk"][] | null;
+            /** Format: int32 */
+            new_mode?: number;
+            /** Format: int64 */
+            new_size: number;
+            /** Format: int32 */
+            old_mode?: number;
+            old_path?: string;
+            /** Format: int64 */
+            old_size: number;
+            op: string;
+            path: string;
+            too_large: boolean;
+            /** @description why there are no hunks */
+            why?: string;
         };
         StepView: {
             approval_id?: string;
@@ -1496,6 +1750,11 @@ export interface components {
         };
         TurnOut: {
             turn_id: string;
+        };
+        ViewedInBody: {
+            /** @description the file's id */
+            file: string;
+            viewed: boolean;
         };
         WriteInBody: {
             content: string;
@@ -2308,7 +2567,10 @@ export interface operations {
     };
     "get-review": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
             header?: never;
             path: {
                 id: string;
@@ -2337,9 +2599,174 @@ export interface operations {
             };
         };
     };
+    comment: {
+        parameters: {
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReviewView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "send-comments": {
+        parameters: {
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SendInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReviewView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "edit-comment": {
+        parameters: {
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+                comment: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EditInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReviewView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "remove-comment": {
+        parameters: {
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+                comment: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReviewView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
     decide: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
             header?: {
                 /** @description who acts */
                 "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
@@ -2362,6 +2789,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ReviewView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "review-lines": {
+        parameters: {
+            query?: {
+                side?: "old" | "new";
+                from?: number;
+                to?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+                file: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileLines"];
                 };
             };
             /** @description Error */
@@ -2438,6 +2901,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PushView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "mark-viewed": {
+        parameters: {
+            query?: {
+                /** @description leave the lines of the hunks out */
+                brief?: boolean;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ViewedInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReviewView"];
                 };
             };
             /** @description Error */
@@ -2884,6 +3388,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StepView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "step-diff": {
+        parameters: {
+            query: {
+                /** @description as the step's list of changes names it */
+                path: string;
+                /** @description start the machine where it is off */
+                start?: boolean;
+            };
+            header?: never;
+            path: {
+                id: string;
+                step: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StepDiff"];
                 };
             };
             /** @description Error */
