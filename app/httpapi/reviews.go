@@ -11,6 +11,18 @@ import (
 	"glasshouse/backend/review"
 )
 
+// Brief lets a client that has a review's lines leave them out of the answer.
+type Brief struct {
+	Brief bool `query:"brief" doc:"leave the lines of the hunks out"`
+}
+
+func (b Brief) of(v project.ReviewView) project.ReviewView {
+	if b.Brief {
+		return v.Brief()
+	}
+	return v
+}
+
 func (s *server) reviews(api huma.API) {
 	type openIn struct {
 		Caller
@@ -32,13 +44,15 @@ func (s *server) reviews(api huma.API) {
 	})
 	type getIn struct {
 		ID string `path:"id"`
+		Brief
 	}
 	huma.Register(api, op("get-review", http.MethodGet, "/v1/reviews/{id}", "A review with its files, hunks and decisions"), func(ctx context.Context, in *getIn) (*body[project.ReviewView], error) {
 		v, err := s.Projects.Review(ctx, domain.ReviewID(in.ID))
-		return ok(v, err)
+		return ok(in.of(v), err)
 	})
 	type decideIn struct {
 		Caller
+		Brief
 		ID   string `path:"id"`
 		Body struct {
 			File     string          `json:"file,omitempty" doc:"the file's id; empty = everything"`
@@ -48,7 +62,7 @@ func (s *server) reviews(api huma.API) {
 	}
 	huma.Register(api, op("decide", http.MethodPost, "/v1/reviews/{id}/decisions", "Accept or reject a hunk, a file, or everything"), func(ctx context.Context, in *decideIn) (*body[project.ReviewView], error) {
 		v, err := s.Projects.Decide(ctx, domain.ReviewID(in.ID), in.Body.File, in.Body.Unit, in.Body.Decision, in.actor())
-		return ok(v, err)
+		return ok(in.of(v), err)
 	})
 	type pushIn struct {
 		Caller

@@ -22,6 +22,10 @@ type desk struct {
 	s   *Service
 	mu  sync.Mutex
 	all map[domain.ReviewID]*sheet
+
+	comments map[string]*comment
+	viewed   map[domain.ProjectID]map[string]bool // files by id
+	heard    int64                                // the last event whose message was read
 }
 
 // sheet is one review.
@@ -39,9 +43,14 @@ type sheet struct {
 	decisions review.Decisions
 	pushes    []PushView
 	diff      *review.Review
+	placed    map[string]place // comments that were looked for
+
+	sending sync.Mutex // held while comments go out
 }
 
-func newDesk(s *Service) *desk { return &desk{s: s, all: map[domain.ReviewID]*sheet{}} }
+func newDesk(s *Service) *desk {
+	return &desk{s: s, all: map[domain.ReviewID]*sheet{}, comments: map[string]*comment{}, viewed: map[domain.ProjectID]map[string]bool{}}
+}
 
 func (d *desk) fold(e event.Envelope, p event.Payload) {
 	switch p := p.(type) {
@@ -59,6 +68,8 @@ func (d *desk) fold(e event.Envelope, p event.Payload) {
 		if sh := d.all[p.Review]; sh != nil && len(sh.pushes) > 0 {
 			sh.pushes[len(sh.pushes)-1].end(p)
 		}
+	default:
+		d.talk(e, p)
 	}
 }
 
@@ -77,12 +88,22 @@ type ReviewView struct {
 	Undecided int              `json:"undecided"`
 	Files     []FileView       `json:"files,omitempty"`
 	Pushes    []PushView       `json:"pushes,omitempty"`
+	Comments  []CommentView    `json:"comments,omitempty" doc:"of this review and of those before it, oldest first"`
+}
+
+// Brief leaves the lines away: what a client that has them asks for.
+func (v ReviewView) Brief() ReviewView {
+	for i := range v.Files {
+		v.Files[i].Hunks = nil
+	}
+	return v
 }
 
 // FileView is a file of a review with its decisions.
 type FileView struct {
 	review.File
 	Decisions map[string]review.Decision `json:"decisions" doc:"by unit"`
+	Viewed    bool                       `json:"viewed" doc:"a person looked at this very change, here or in a review before"`
 }
 
 // PushView is one try to push.
@@ -234,7 +255,7 @@ func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, r
 	s.desk.mu.Lock()
 	s.desk.all[sh.id] = sh
 	s.desk.mu.Unlock()
-	return sh.view(true), nil
+	return s.show(ctx, sh, m)
 }
 
 // lookAtRemote names a push's end and what it holds now.
@@ -316,21 +337,11 @@ func apply(sh *sheet, file, unit string, d review.Decision) error {
 
 // Review returns a review with its files.
 func (s *Service) Review(ctx context.Context, id domain.ReviewID) (ReviewView, error) {
-	sh, m, err := s.sheet(id)
+	sh, m, err := s.built(ctx, id)
 	if err != nil {
 		return ReviewView{}, err
 	}
-	sh.seen.Lock()
-	built := sh.diff != nil
-	sh.seen.Unlock()
-	if !built {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		if err := s.ready(ctx, sh, m); err != nil {
-			return ReviewView{}, err
-		}
-	}
-	return sh.view(true), nil
+	return s.show(ctx, sh, m)
 }
 
 // Reviews lists a project's reviews ("" = of all projects), newest first, without
@@ -434,7 +445,7 @@ func (s *Service) Decide(ctx context.Context, id domain.ReviewID, file, unit str
 		sh.seen.Unlock()
 		return ReviewView{}, err
 	}
-	return sh.view(true), nil
+	return s.show(ctx, sh, m)
 }
 
 // byPerson refuses what only a person does. The word of who acts is the caller's,

@@ -72,8 +72,10 @@ func New(cfg Config) *Service {
 // Load folds the log.
 func (s *Service) Load(ctx context.Context) error {
 	return s.cfg.Log.Fold(ctx, eventlog.Filter{}, func(e event.Envelope) error {
+		s.desk.heard = e.ID
 		switch e.Type {
-		case "project.created", "project.deleted", "project.imported", "review.opened", "review.decided", "push.started", "push.ended":
+		case "project.created", "project.deleted", "project.imported", "review.opened", "review.decided", "push.started", "push.ended",
+			"review.viewed", "review.commented", "review.comment_edited", "review.comment_removed", "review.comments_sent", "message":
 		default:
 			return nil
 		}
