@@ -83,6 +83,8 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", `attachment; filename="<b>report</b>.bin"`)
 		fmt.Fprint(w, "data")
+	case strings.HasPrefix(p, "/color/"):
+		html(200, fmt.Sprintf("<!doctype html><title>%[1]s</title><body style='background:%[1]s'>", path.Base(p)))
 	case p == "/big.html":
 		html(200, bigPage())
 	default:

@@ -23,6 +23,7 @@ type Tap struct {
 	out    bytes.Buffer // for the driver
 	closed bool
 	silent bool
+	frames int
 	pages  []string // sessions of pages, in the order of their attachment
 }
 
@@ -64,6 +65,9 @@ func (t *Tap) pump() {
 			_ = json.Unmarshal(msg[:len(msg)-1], &ev)
 		}
 		t.mu.Lock()
+		if bytes.Contains(msg[:min(len(msg), 100)], []byte(`"Page.screencastFrame"`)) {
+			t.frames++
+		}
 		if ev.Method == "Target.attachedToTarget" && ev.Params.TargetInfo.Type == "page" {
 			t.pages = append(t.pages, ev.Params.SessionID)
 		}
@@ -99,6 +103,13 @@ func (t *Tap) Say(b []byte) {
 	defer t.mu.Unlock()
 	t.out.Write(b)
 	t.cond.Broadcast()
+}
+
+// Frames is how many frames of a screencast Chromium sent.
+func (t *Tap) Frames() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.frames
 }
 
 // LastPage is the session of the page attached last.

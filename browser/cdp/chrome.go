@@ -68,6 +68,7 @@ type chrome struct {
 	m    *mux
 	root *sess
 	gate chan struct{} // holds one token: one operation at a time
+	cast *cast         // for those who look
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced whenever the state below changes
@@ -75,6 +76,7 @@ type chrome struct {
 	tabs     []*tab
 	active   *tab
 	nextTab  int
+	acted    *browser.Press // where the last press landed
 
 	refs    map[string]*ref
 	refOrd  []string
@@ -112,6 +114,7 @@ func newChrome(opt Options) *chrome {
 		docs: map[string]*doc{}, ords: map[string]int{},
 	}
 	b.gate <- struct{}{}
+	b.cast = newCast(b)
 	return b
 }
 
@@ -199,6 +202,7 @@ func (b *chrome) Close() error {
 		b.m.fail(errors.New("closed"))
 	}
 	b.m.wg.Wait()
+	b.cast.wait()
 	return nil
 }
 

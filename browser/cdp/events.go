@@ -1,6 +1,8 @@
 package cdp
 
 import (
+	"time"
+
 	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp/jsonv2"
 	"github.com/chromedp/cdproto/network"
@@ -119,6 +121,9 @@ func (b *chrome) tabEvent(s *sess, method string, params jsonv2.Value) {
 			b.dialog(s, ev)
 		}
 		return
+	case "Page.screencastFrame":
+		b.cast.frame(s, params)
+		return
 	case "Inspector.targetCrashed":
 		if top {
 			b.crash(t)
@@ -126,6 +131,10 @@ func (b *chrome) tabEvent(s *sess, method string, params jsonv2.Value) {
 		return
 	case "Inspector.targetReloadedAfterCrash":
 		return
+	case "Page.domContentEventFired", "Page.loadEventFired", "Page.navigatedWithinDocument":
+		if top {
+			defer b.askTitle(t, 100*time.Millisecond) // when b.mu is free again
+		}
 	}
 
 	b.mu.Lock()

@@ -225,6 +225,7 @@ func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, le
 func (b *chrome) strike(ctx context.Context, s *spot, typing bool, at ready) (blocked string, err error) {
 	err = b.arm(ctx, s, typing)
 	if err == nil {
+		b.landed(s.ref.tab, at.X, at.Y)
 		if err = b.click(ctx, s.ref.tab, at); errors.Is(err, errDetached) {
 			err = nil // the press closed the tab
 		}

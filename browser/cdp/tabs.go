@@ -41,6 +41,9 @@ type tab struct {
 	requests  int                 // seen since tracking began
 	inflight  map[string]struct{} // of those, still open
 	fileAsked bool
+
+	toAck  []int64   // frames of its screencast that wait to be acknowledged
+	titled time.Time // when its title was asked for last
 }
 
 func (b *chrome) current() *tab {
