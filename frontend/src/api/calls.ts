@@ -1,6 +1,6 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { Info, NewProject, Plan, Project, Push, Review } from './types'
+import type { Doctor, Info, NewProject, Plan, Project, Push, Review, Rule } from './types'
 
 const id = encodeURIComponent
 export interface Target { remote: string; ref: string; message?: string; history?: boolean; digest?: string }
@@ -8,6 +8,11 @@ export interface CheckLine { name: string; code: string }
 
 export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
+  doctor: () => call<Doctor>('GET', '/v1/doctor'),
+  projects: async () => (await call<Project[] | null>('GET', '/v1/projects')) ?? [],
+  rules: async (project: string) => (await call<Rule[] | null>('GET', `/v1/projects/${id(project)}/rules`)) ?? [],
+  dropRule: (project: string, rule: string) => call<unknown>('DELETE', `/v1/projects/${id(project)}/rules/${id(rule)}`),
+  cancelProject: (project: string) => call<unknown>('POST', `/v1/projects/${id(project)}/cancel`, {}),
   createProject: (p: NewProject, signal: AbortSignal) => call<Project>('POST', '/v1/projects', p, signal),
   deleteProject: (project: string) => call<unknown>('DELETE', `/v1/projects/${id(project)}`),
   machine: (project: string, to: 'start' | 'stop') => call<unknown>('POST', `/v1/projects/${id(project)}/machine/${to}`, {}),

@@ -8,6 +8,8 @@ export interface Follower {
   onLink: (l: Link, why: string) => void
   /** The core has another log than the one that was followed: all that was folded is void. */
   onReset: () => void
+  /** The next try comes after so many milliseconds, or when now() is called. */
+  onWait?: (ms: number, now: () => void) => void
 }
 
 /** The core sends something every 15 seconds; a stream that is quiet for longer is dead. */
@@ -21,31 +23,15 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
   let after = 0
   let wait = 250
   let first = true
+  const batch = new Batch(f.onEvents)
   while (!signal.aborted) {
     let why = ''
     const one = new AbortController()
     const stop = () => one.abort()
     signal.addEventListener('abort', stop)
-    let quiet: ReturnType<typeof setTimeout> | undefined
-    const heard = () => {
-      clearTimeout(quiet)
-      quiet = setTimeout(stop, QUIET)
-    }
-    let batch: Envelope[] = []
-    let timer: ReturnType<typeof setTimeout> | undefined
-    // One update a frame, however fast events come; fewer when drawing takes long,
-    // so that a long log is read in at once and not drawn line by line.
-    let pause = 16
-    const flush = () => {
-      clearTimeout(timer)
-      timer = undefined
-      const b = batch
-      batch = []
-      if (!b.length) return
-      const began = performance.now()
-      f.onEvents(b)
-      setTimeout(() => (pause = Math.min(1000, Math.max(16, 3 * (performance.now() - began)))), 0)
-    }
+    let last = Date.now()
+    const heard = () => (last = Date.now())
+    const quiet = setInterval(() => Date.now() - last > QUIET && stop(), QUIET / 9)
     try {
       heard()
       if (first) f.onLink('connecting', '')
@@ -57,24 +43,93 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
         const e = JSON.parse(line) as Envelope
         if (e.id > 0) after = e.id
         batch.push(e)
-        timer ??= setTimeout(flush, pause)
       }
     } catch (err) {
       if (err instanceof CallError) {
         why = err.message
         if (err.status === 409 && after > 0) {
           after = 0
-          batch = []
+          batch.drop()
           f.onReset()
         }
       }
     }
-    flush()
-    clearTimeout(quiet)
+    batch.flush()
+    clearInterval(quiet)
     signal.removeEventListener('abort', stop)
     if (signal.aborted) return
     f.onLink('cut', why)
-    await new Promise((r) => setTimeout(r, wait))
+    await new Promise<void>((next) => {
+      const t = setTimeout(next, wait)
+      f.onWait?.(wait, () => {
+        clearTimeout(t)
+        next()
+      })
+    })
     wait = Math.min(wait * 2, 4000)
+  }
+}
+
+/** Time a frame may be held up by events, in milliseconds, and how many are handed over at once. */
+const BUDGET = 8
+const CHUNK = 256
+/** A page that nobody sees gets no frames: it is told this often. */
+const UNSEEN = 250
+
+/**
+ * Hands events over once a frame, however fast they come, and never so many at
+ * once that the frame is late: a long log goes in over some frames, in order.
+ */
+export class Batch {
+  #all: Envelope[] = []
+  #at = 0
+  #frame = 0
+  #timer: ReturnType<typeof setTimeout> | undefined
+
+  constructor(readonly take: (e: Envelope[]) => void) {}
+
+  push(e: Envelope) {
+    this.#all.push(e)
+    if (!this.#timer) this.#wait()
+  }
+
+  /** Hands over all that is left, now. */
+  flush() {
+    this.#run(Infinity)
+  }
+
+  /** Forgets what was not handed over. */
+  drop() {
+    this.#stop()
+    this.#all = []
+    this.#at = 0
+  }
+
+  #wait() {
+    const run = () => this.#run(BUDGET)
+    this.#timer = setTimeout(run, UNSEEN)
+    if (typeof requestAnimationFrame === 'function') this.#frame = requestAnimationFrame(run)
+  }
+
+  #stop() {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    if (this.#frame) cancelAnimationFrame(this.#frame)
+    this.#frame = 0
+  }
+
+  #run(budget: number) {
+    this.#stop()
+    const began = performance.now()
+    while (this.#at < this.#all.length) {
+      const some = this.#all.slice(this.#at, this.#at + CHUNK)
+      this.#at += some.length
+      this.take(some)
+      if (performance.now() - began >= budget) break
+    }
+    if (this.#at >= this.#all.length) {
+      this.#all = []
+      this.#at = 0
+    } else this.#wait()
   }
 }

@@ -15,6 +15,9 @@ export type Plan = S['Plan']
 export type Info = S['Info']
 export type ApiError = S['ApiError']
 export type NewProject = S['NewProject']
+export type Doctor = S['Doctor']
+/** An egress rule or a remembered answer of a project. */
+export type Rule = S['Grant']
 
 /** What each type of event carries. */
 export type Payloads = S['EventPayloads']

@@ -6,12 +6,16 @@ export interface Action {
   id: string
   name: string
   key?: string
+  /** More keys for the same, which are not shown. */
+  also?: string[]
   /**
    * The part of the window whose key it is: it answers only while that part
    * (an element with data-scope) has the focus or is the screen's own. Without
    * one it answers everywhere.
    */
   scope?: string
+  /** What it belongs to, where actions are listed; without one: its scope. */
+  group?: string
   /** Why it cannot be done now; empty: it can. */
   off?: string
   run: () => void
@@ -62,7 +66,7 @@ export class Actions {
     // Buttons and lines open by themselves on Enter.
     if (key === 'Enter' && at?.closest('button, summary, a, [role=option], [role=treeitem]')) return
     const scope = at?.closest<HTMLElement>('[data-scope]')?.dataset.scope ?? fallback
-    const a = this.reach(scope).find((x) => x.key === key)
+    const a = this.reach(scope).find((x) => x.key === key || x.also?.includes(key))
     if (!a || a.off) return
     e.preventDefault()
     a.run()

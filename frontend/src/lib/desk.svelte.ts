@@ -3,6 +3,9 @@ import type { ProjectState, SessionState } from './state'
 
 import type { PaneId } from '../features/panes'
 import { Actions } from './actions.svelte'
+import { Layout } from './layout.svelte'
+import { Making } from './making.svelte'
+import { Notes } from './notes.svelte'
 
 export type Panel = '' | 'project' | 'work' | 'keys' | 'palette'
 export type Screen = 'session' | 'review' | 'settings' | 'doctor'
@@ -21,6 +24,12 @@ export class Desk {
   /** The review that is open; empty: the list of them. */
   review = $state('')
   readonly actions = new Actions()
+  readonly layout = new Layout()
+  readonly notes = new Notes()
+  /** The project that is being made from here, if one is. */
+  readonly making = new Making(this)
+  /** Projects whose sessions are folded away in the list. */
+  folded = $state<Record<string, boolean>>({})
   /** The panes by project; '' is what a new project begins with. */
   #panes = $state<Record<string, Panes>>({})
   /** The step or question that a view asked the timeline to show; n makes a repeated wish a new one. */
@@ -30,10 +39,13 @@ export class Desk {
 
   constructor(readonly store: Store) {
     try {
-      const v = JSON.parse(sessionStorage.getItem(KEEP) ?? '{}') as { project?: string; session?: string; drafts?: Record<string, string> }
+      const v = JSON.parse(sessionStorage.getItem(KEEP) ?? '{}') as { project?: string; session?: string; screen?: Screen; review?: string; folded?: Record<string, boolean>; drafts?: Record<string, string> }
       this.project = v.project ?? ''
       this.session = v.session ?? ''
       this.drafts = v.drafts ?? {}
+      this.folded = v.folded ?? {}
+      if (v.screen === 'settings' || v.screen === 'doctor' || v.screen === 'review') this.screen = v.screen
+      this.review = v.review ?? ''
     } catch {
       // Without a memory the page starts at the newest session.
     }
@@ -72,7 +84,7 @@ export class Desk {
 
   keep() {
     try {
-      sessionStorage.setItem(KEEP, JSON.stringify({ project: this.project, session: this.session, drafts: this.drafts }))
+      sessionStorage.setItem(KEEP, JSON.stringify({ project: this.project, session: this.session, screen: this.screen, review: this.review, folded: this.folded, drafts: this.drafts }))
     } catch {
       // The same.
     }

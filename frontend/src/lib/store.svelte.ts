@@ -1,6 +1,11 @@
+import { calls } from '../api/calls'
 import { follow, type Link } from '../api/events'
-import type { Envelope } from '../api/types'
+import type { Envelope, Project } from '../api/types'
 import { apply, empty, waiting, type State } from './state'
+
+/** How often the core is asked whether it answers, and when a missing answer is called slow. */
+const ASK = 15_000
+const SLOW = 2_500
 
 /** What the core told, folded, and the state of the link to it. */
 export class Store {
@@ -8,6 +13,17 @@ export class Store {
   #tick = $state(0)
   link = $state<Link>('connecting')
   why = $state('')
+  /** Since when the link is not there; 0: it is. */
+  lost = $state(0)
+  /** Since when the core owes an answer for too long; 0: it answers. */
+  slow = $state(0)
+  /** Whether all that was in the log at first is folded: before that nothing is known to be absent. */
+  settled = $state(true)
+  /** The newest event the log had when the page began to read it. */
+  latest = $state(0)
+  /** What a person should hear about the core itself. */
+  onNews: (text: string) => void = () => {}
+  #retry: () => void = () => {}
 
   /** The state now; reading it makes a view follow it. */
   get s(): State {
@@ -18,7 +34,13 @@ export class Store {
   /** The questions that wait, oldest first. */
   waiting = $derived.by(() => waiting(this.s))
 
+  /** How much of the log is read, from 0 to 1. */
+  get read(): number {
+    return this.latest > 0 ? Math.min(1, this.s.last / this.latest) : 0
+  }
+
   take(events: Envelope[]) {
+    const before = this.settled && this.#state.version !== ''
     for (const e of events) {
       try {
         apply(this.#state, e)
@@ -26,6 +48,18 @@ export class Store {
         // One event that cannot be folded must not hide the others.
         console.error(`event ${e.id} (${e.type})`, err)
       }
+      if (before && e.id > 0 && e.type === 'core.started') this.onNews('The core started again. Each step says what became of it.')
+    }
+    this.#tick++
+    this.#settle()
+  }
+
+  /** Takes over what a call said about projects that events do not tell again: how far their making is. */
+  merge(projects: Project[]) {
+    for (const p of projects) {
+      const known = this.#state.projects[p.id]
+      const progress = (p as { progress?: { phase: string; text: string; done?: number; total?: number; at?: number } }).progress
+      if (known && progress && !known.progress) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: progress.at ?? Date.now() } }
     }
     this.#tick++
   }
@@ -35,14 +69,69 @@ export class Store {
     this.#tick++
   }
 
+  /** Tries to reach the core now, not when the next try is due. */
+  retry() {
+    this.#retry()
+  }
+
   follow(signal: AbortSignal) {
+    this.settled = false
+    const ask = setInterval(() => void this.#ask(), ASK)
+    signal.addEventListener('abort', () => clearInterval(ask))
     return follow({
       onEvents: (e) => this.take(e),
       onLink: (l, why) => {
         this.link = l
         this.why = why
+        if (l === 'live') {
+          this.lost = 0
+          void this.#catchUp()
+        } else {
+          this.lost ||= Date.now()
+          this.slow = 0
+        }
       },
-      onReset: () => this.reset(),
+      onReset: () => {
+        this.reset()
+        this.settled = false
+        this.latest = 0
+        this.onNews('The core has another log than before, so all is read anew. What you typed is kept.')
+      },
+      onWait: (_, now) => (this.#retry = now),
     }, signal)
+  }
+
+  /** Learns how much there is to read, and what events do not tell again. */
+  async #catchUp() {
+    try {
+      const info = await this.#ask()
+      this.latest = info?.latest_event_id ?? 0
+      this.#settle(true)
+      this.merge(await calls.projects())
+    } catch {
+      // The stream tells what is wrong with the core.
+      this.settled = true
+    }
+  }
+
+  #settle(known = this.latest > 0) {
+    if (!this.settled && known && this.#state.last >= this.latest) this.settled = true
+  }
+
+  /** Asks the core for something small, to see whether it answers. */
+  async #ask() {
+    if (this.link !== 'live' || this.slow) return undefined
+    const began = Date.now()
+    const late = setTimeout(() => {
+      if (this.link === 'live') this.slow = began
+    }, SLOW)
+    try {
+      return await calls.info()
+    } catch {
+      return undefined
+    } finally {
+      clearTimeout(late)
+      this.slow = 0
+    }
   }
 }
