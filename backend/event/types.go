@@ -82,7 +82,8 @@ type (
 		Project domain.Project `json:"project"`
 	}
 	ProjectDeleted struct {
-		Trash string `json:"trash,omitempty"`
+		Trash  string `json:"trash,omitempty"`
+		Reason string `json:"reason,omitempty"` // why one that was never finished is gone
 	}
 	// ProjectImported: the source's objects are in the mirror and the workspace.
 	ProjectImported struct {
@@ -93,6 +94,8 @@ type (
 		Overlaid   []string `json:"overlaid,omitempty"`    // dirty files that were brought along
 		IgnoredOut int      `json:"ignored_out,omitempty"` // ignored files that stayed outside
 		MayDiffer  []string `json:"may_differ,omitempty"`  // filtered files
+		Remote     string   `json:"remote,omitempty"`      // the address it was fetched from; never with credentials
+		Ref        string   `json:"ref,omitempty"`         // the branch there, by its full name
 	}
 	// MachineState: State is one of vm.State.
 	MachineState struct {
@@ -102,13 +105,21 @@ type (
 		Problem string           `json:"problem,omitempty"`
 		BootID  string           `json:"boot_id,omitempty"`
 	}
-	// MachineProgress is transient.
+	// MachineProgress is transient. It is told at every change and again every two
+	// seconds while the work goes on. A project's ends with its project.imported,
+	// project.deleted or machine.state; the host's (an image without a machine) with the phase "done".
 	MachineProgress struct {
 		Machine domain.MachineID `json:"machine_id"`
-		Phase   string           `json:"phase"`
+		Phase   string           `json:"phase"` // source, fetch, machine, image, disk, boot, connect, workspace, …
 		Text    string           `json:"text"`
 		Done    int64            `json:"done,omitempty"`
 		Total   int64            `json:"total,omitempty"`
+		Unit    string           `json:"unit,omitempty"`  // what Done and Total count: bytes, objects
+		Bytes   int64            `json:"bytes,omitempty"` // of a fetch: what came by now
+		Work    string           `json:"work,omitempty"`  // what is being done: create, start, image
+		Since   int64            `json:"since,omitempty"` // Unix ms: when the work began
+		// PhaseSince is when this phase of it began.
+		PhaseSince int64 `json:"phase_since,omitempty"`
 	}
 	// MachineStats is transient.
 	MachineStats struct {
@@ -117,6 +128,8 @@ type (
 		MemTotalKiB  int64   `json:"mem_total_kib"`
 		DiskUsedKiB  int64   `json:"disk_used_kib"`
 		DiskTotalKiB int64   `json:"disk_total_kib"`
+		Procs        int     `json:"procs"`
+		Load         float64 `json:"load"` // processes that want to run, over the last minute
 	}
 	// RuleAdded: an egress rule or a policy grant came to be.
 	RuleAdded struct {

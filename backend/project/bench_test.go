@@ -39,14 +39,36 @@ var errTest = errors.New("a fault of the test")
 
 // faults makes parts fail that a test names.
 type faults struct {
-	mu sync.Mutex
-	at map[string]bool
+	mu    sync.Mutex
+	at    map[string]bool
+	holds map[string]chan struct{} // told when somebody waits there, for ever or until its context ends
+}
+
+// hold makes a part wait; what it returns is told when somebody does.
+func (f *faults) hold(at string) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := make(chan struct{}, 100)
+	f.holds = map[string]chan struct{}{at: c}
+	return c
+}
+
+func (f *faults) wait(ctx context.Context, at string) error {
+	f.mu.Lock()
+	c := f.holds[at]
+	f.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	c <- struct{}{}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 func (f *faults) set(at ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at = map[string]bool{}
+	f.at, f.holds = map[string]bool{}, nil
 	for _, a := range at {
 		f.at[a] = true
 	}
@@ -103,8 +125,11 @@ type faultyMachine struct {
 }
 
 func (m faultyMachine) Start(ctx context.Context, p func(vm.Progress)) error {
-	if err := m.f.is("start"); err != nil {
+	if err := errors.Join(m.f.is("start"), m.f.wait(ctx, "start")); err != nil {
 		return err
+	}
+	if p != nil {
+		p(vm.Progress{Phase: "boot", Text: "booting"})
 	}
 	return m.Machine.Start(ctx, p)
 }
@@ -125,7 +150,7 @@ type faultyGit struct {
 }
 
 func (g faultyGit) Import(ctx context.Context, r guest.ImportRequest, p io.Reader) error {
-	if err := g.f.is("import"); err != nil {
+	if err := errors.Join(g.f.is("import"), g.f.wait(ctx, "import")); err != nil {
 		return err
 	}
 	return g.Git.Import(ctx, r, p)
@@ -204,8 +229,14 @@ func (h *house) start() {
 			return faultyGuest{g, h.f}, nil
 		},
 		Egress:  func(domain.ProjectID) guest.EgressHandler { return nobody{} },
-		Record:  func(ctx context.Context, n event.New) error { _, err := log.Append(ctx, n); return err },
-		Publish: func(event.New) {},
+		Record: func(ctx context.Context, n event.New) error {
+			_, err := log.Append(ctx, n)
+			if m, ok := n.Payload.(*event.MachineState); ok && h.svc != nil {
+				h.svc.MachineState(n.ProjectID, m)
+			}
+			return err
+		},
+		Publish: func(n event.New) { h.svc.TellProgress(n.ProjectID, *n.Payload.(*event.MachineProgress)) },
 	})
 	ledger := approval.New(log, nil)
 	if err := ledger.Load(h.ctx()); err != nil {
@@ -223,6 +254,7 @@ func (h *house) start() {
 			_ = os.MkdirAll(filepath.Dir(to), 0o700)
 			return to, os.Rename(h.folder(id), to)
 		},
+		Discard: func(id domain.ProjectID) error { return os.RemoveAll(h.folder(id)) },
 		Author: func(context.Context) git.Person {
 			return git.Person{Name: "Pat", Email: "pat@example.org", When: time.Now()}
 		}})
@@ -268,7 +300,7 @@ func source(t *testing.T) *gittest.Repo {
 
 func (h *house) create(src string) domain.Project {
 	h.t.Helper()
-	p, err := h.svc.Create(h.ctx(), CreateRequest{Name: "one", Source: src, Actor: "person"})
+	p, err := h.svc.Create(h.ctx(), CreateRequest{Name: "one", NextName: true, Source: src, Actor: "person"})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -190,9 +190,21 @@ func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, r
 		return ReviewView{}, err
 	}
 	ev := event.ReviewOpened{Review: domain.ReviewID(domain.NewID("r")), Base: imp.Commit}
-	if remote != "" {
+	switch {
+	case remote != "":
 		if ev.Remote, ev.Ref, ev.Expected, err = lookAtRemote(ctx, m, remote, ref); err != nil {
 			return ReviewView{}, err
+		}
+	case imp.Remote != "":
+		// Where it came from is where it is meant for. That remote need not be there
+		// to look at the changes: the push looks again.
+		rctx, stop := context.WithTimeout(ctx, 20*time.Second)
+		at, full, expected, err := lookAtRemote(rctx, m, imp.Remote, cmp.Or(ref, imp.Ref))
+		stop()
+		if err == nil {
+			ev.Remote, ev.Ref, ev.Expected = at, full, expected
+		} else if ctx.Err() != nil {
+			return ReviewView{}, context.Cause(ctx)
 		}
 	}
 	ev.Base = s.desk.base(p.ID, imp.Commit, ev.Remote, ev.Ref, ev.Expected)

@@ -8,11 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -24,7 +22,6 @@ import (
 	"glasshouse/backend/git"
 	"glasshouse/backend/machine"
 	"glasshouse/vm"
-	"glasshouse/vm/guest"
 )
 
 // Log is what projects need of the event log.
@@ -43,6 +40,9 @@ type Config struct {
 	Mirror func(id domain.ProjectID) (*git.Mirror, error)
 	// Trash moves a project's folder out of the way.
 	Trash func(id domain.ProjectID) (string, error)
+	// Discard removes the folder of a project that was never finished: what is in it
+	// can be had again from its source. nil = Trash.
+	Discard func(id domain.ProjectID) error
 	// DefaultKind of machines; Spec their default limits.
 	DefaultKind string
 	Spec        vm.Spec
@@ -59,12 +59,17 @@ type Service struct {
 	gone    map[domain.ProjectID]domain.Project // deleted, as the log told at Load
 	base    map[domain.ProjectID]event.ProjectImported
 	mirrors map[domain.ProjectID]*git.Mirror
+	making  map[domain.ProjectID]*making
+	named   map[string]bool // names that are being taken
+	prog    *progress
 	desk    *desk
 }
 
 // New returns a service without projects; Load fills it.
 func New(cfg Config) *Service {
 	s := &Service{cfg: cfg, all: map[domain.ProjectID]*domain.Project{}, leaving: map[domain.ProjectID]bool{}, gone: map[domain.ProjectID]domain.Project{}, base: map[domain.ProjectID]event.ProjectImported{}, mirrors: map[domain.ProjectID]*git.Mirror{}}
+	s.making, s.named = map[domain.ProjectID]*making{}, map[string]bool{}
+	s.prog = newProgress(func(n event.New) { _ = cfg.Log.Publish(n) })
 	s.desk = newDesk(s)
 	return s
 }
@@ -109,7 +114,7 @@ func (s *Service) Tidy(ctx context.Context) error {
 	var errs []error
 	for _, p := range s.List() {
 		if _, filled := s.Imported(p.ID); !filled {
-			if err := s.remove(ctx, p, "host"); err != nil {
+			if err := s.remove(ctx, p, "host", "the core ended while it was being made"); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", p.Name, err))
 			}
 		}
@@ -138,100 +143,6 @@ func (s *Service) Tidy(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// CreateRequest of a project.
-type CreateRequest struct {
-	Name    string
-	Source  string // an absolute path, or empty for an empty workspace
-	Kind    string // "lima" or "local"; empty = the default
-	Spec    vm.Spec
-	Overlay []string // dirty files of the source to bring along, relative to it
-	Actor   domain.Actor
-}
-
-// Create records a project, reads its source into the mirror, makes and starts
-// its machine and puts the objects into the workspace. The source is only read.
-// When a part fails, what was made is moved to the trash and the error says why.
-func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, error) {
-	if r.Source != "" && !filepath.IsAbs(r.Source) {
-		if strings.Contains(r.Source, "://") || strings.Contains(r.Source, "@") {
-			return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/source", What: "a source is a folder on this computer", Hint: "clone the repository first and give the folder"}
-		}
-		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/source", What: fmt.Sprintf("the source %q is no absolute path", r.Source), Hint: "give the whole path of the folder"}
-	}
-	if r.Name = strings.TrimSpace(r.Name); r.Name == "" {
-		if r.Source == "" {
-			return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: "a project without a source needs a name", Hint: "give it one"}
-		}
-		r.Name = filepath.Base(r.Source)
-	}
-	if r.Name == "" || r.Name == "." || len(r.Name) > 100 || !utf8.ValidString(r.Name) || strings.ContainsFunc(r.Name, unsafeRune) {
-		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: fmt.Sprintf("the name %q cannot be used", r.Name), Hint: "give 1 to 100 characters that can be printed"}
-	}
-	p := domain.Project{ID: domain.ProjectID(domain.NewID("p")), Name: r.Name, Source: r.Source, Machine: domain.NewMachineID(),
-		Kind: cmp.Or(r.Kind, s.cfg.DefaultKind), CreatedAt: time.Now().UnixMilli()}
-	if _, ok := s.cfg.Fleet.Kinds()[p.Kind]; !ok {
-		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/machine_kind", What: fmt.Sprintf("there is no machine kind %q here", p.Kind), Hint: "use lima or local"}
-	}
-	spec := r.Spec
-	spec.CPUs = cmp.Or(spec.CPUs, s.cfg.Spec.CPUs)
-	spec.MemoryMiB = cmp.Or(spec.MemoryMiB, s.cfg.Spec.MemoryMiB)
-	spec.DiskGiB = cmp.Or(spec.DiskGiB, s.cfg.Spec.DiskGiB)
-	spec.Hostname = hostname(p.Name)
-	if err := s.append(ctx, p.ID, r.Actor, &event.ProjectCreated{Project: p}); err != nil {
-		return domain.Project{}, err
-	}
-	s.mu.Lock()
-	s.all[p.ID] = &p
-	s.mu.Unlock()
-	if err := s.fill(ctx, p, spec, r); err != nil {
-		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		if derr := s.remove(cctx, p, "host"); derr != nil {
-			err = errors.Join(err, derr)
-		}
-		return domain.Project{}, err
-	}
-	return p, nil
-}
-
-// fill reads the source in and brings the workspace up.
-func (s *Service) fill(ctx context.Context, p domain.Project, spec vm.Spec, r CreateRequest) error {
-	s.progress(p, "source", "reading the source")
-	imp, err := s.importSource(ctx, p, r)
-	if err != nil {
-		return err
-	}
-	s.progress(p, "machine", "making the machine")
-	if err := s.cfg.Fleet.Create(ctx, p, spec); err != nil {
-		return err
-	}
-	g, err := s.cfg.Fleet.Ensure(ctx, p)
-	if err != nil {
-		return err
-	}
-	s.progress(p, "workspace", "filling the workspace")
-	if err := s.importGuest(ctx, p, g, imp); err != nil {
-		return err
-	}
-	// The first checkpoint is what later ones are compared with.
-	if _, err := g.Checkpoints().Take(ctx, guest.CheckpointRequest{Full: true}); err != nil {
-		return domain.E(domain.CodeUnavailable, "the first checkpoint of the workspace could not be taken", "try again", err)
-	}
-	ev := imp.event
-	if err := s.append(ctx, p.ID, r.Actor, &ev); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.base[p.ID] = ev
-	s.mu.Unlock()
-	return nil
-}
-
-func (s *Service) progress(p domain.Project, phase, text string) {
-	_ = s.cfg.Log.Publish(event.New{Stream: event.ProjectStream(p.ID), Origin: domain.OriginHost, ProjectID: p.ID,
-		Payload: &event.MachineProgress{Machine: p.Machine, Phase: phase, Text: text}})
 }
 
 func (s *Service) append(ctx context.Context, id domain.ProjectID, actor domain.Actor, ps ...event.Payload) error {
@@ -288,18 +199,22 @@ func (s *Service) Imported(id domain.ProjectID) (event.ProjectImported, bool) {
 }
 
 // Delete stops the machine and moves it and the mirror to the trash. The source
-// is never touched: Glasshouse deletes only what it made.
+// is never touched: Glasshouse deletes only what it made. Of a project that is still
+// being made the making is given up.
 func (s *Service) Delete(ctx context.Context, id domain.ProjectID, actor domain.Actor) error {
 	p, err := s.Get(id)
 	if err != nil {
 		return err
 	}
-	return s.remove(ctx, p, actor)
+	if ok, err := s.giveUp(ctx, p.ID, actor); ok || err != nil {
+		return err
+	}
+	return s.remove(ctx, p, actor, "")
 }
 
 // remove records the end first, so that a rescan never revives the project. What
 // then cannot be taken away is taken by the next core's Tidy.
-func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Actor) error {
+func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Actor, reason string) error {
 	if s.desk.pushing(p.ID) {
 		return domain.E(domain.CodeConflict, fmt.Sprintf("a push of project %s is running", p.Name), "wait for its end, then delete the project", nil)
 	}
@@ -314,7 +229,7 @@ func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Act
 	}
 	s.leaving[p.ID] = true
 	s.mu.Unlock()
-	err := s.append(ctx, p.ID, actor, &event.ProjectDeleted{})
+	err := s.append(ctx, p.ID, actor, &event.ProjectDeleted{Reason: reason})
 	s.mu.Lock()
 	delete(s.leaving, p.ID)
 	if err == nil {
@@ -328,6 +243,9 @@ func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Act
 	// The caller may go; what was begun is finished.
 	ctx = context.WithoutCancel(ctx)
 	err = s.cfg.Fleet.Destroy(ctx, p)
+	if reason != "" && s.cfg.Discard != nil {
+		return errors.Join(err, s.cfg.Discard(p.ID))
+	}
 	if _, terr := s.cfg.Trash(p.ID); terr != nil {
 		err = errors.Join(err, terr)
 	}

@@ -30,11 +30,14 @@ func (s *Service) importSource(ctx context.Context, p domain.Project, r CreateRe
 	if p.Source == "" {
 		return imported{res: git.ImportResult{Branch: "main"}, event: event.ProjectImported{Branch: "main"}}, nil
 	}
-	res, err := m.ImportSource(ctx, p.Source, git.ImportOptions{Overlay: r.Overlay})
+	res, err := m.ImportSource(ctx, p.Source, git.ImportOptions{Overlay: r.Overlay, Branch: r.Branch, Progress: func(f git.FetchProgress) { s.fetched(p.ID, f) }})
 	if err != nil {
 		return imported{}, err
 	}
 	ev := event.ProjectImported{Branch: text(res.Branch), Commit: res.Commit, Files: res.Files, IgnoredOut: res.Ignored, Overlaid: texts(res.Overlaid), MayDiffer: texts(res.MayDiffer)}
+	if res.Kind == "remote" {
+		ev.Remote, ev.Ref = text(res.Path), "refs/heads/"+text(res.Branch)
+	}
 	over := map[string]bool{}
 	for _, p := range res.Overlaid {
 		over[p] = true

@@ -1,0 +1,273 @@
+package project
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/git"
+	"glasshouse/vm"
+	"glasshouse/vm/guest"
+)
+
+// CreateRequest of a project.
+type CreateRequest struct {
+	Name string
+	// Source is an absolute path, an address (see git.IsAddress), or empty for an
+	// empty workspace.
+	Source  string
+	Branch  string // of an address; empty = what its HEAD names
+	Kind    string // "lima" or "local"; empty = the default
+	Spec    vm.Spec
+	Overlay []string // dirty files of the source to bring along, relative to it
+	// NextName puts a number behind a name that is taken, instead of refusing it.
+	NextName bool
+	Actor    domain.Actor
+}
+
+// making is a project that is being made.
+type making struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when all of it is there, or nothing
+}
+
+// givenUp is why a making ended: somebody wanted it to.
+type givenUp struct{ by domain.Actor }
+
+func (g *givenUp) Error() string { return "it was given up by " + string(g.by) }
+
+// Create records a project, reads its source into the mirror, makes and starts
+// its machine and puts the objects into the workspace. The source is only read.
+// When a part fails, or somebody gives it up, the project is deleted again and the
+// error says why; nothing of it is left but its two events.
+func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, error) {
+	if err := s.check(&r); err != nil {
+		return domain.Project{}, err
+	}
+	p := domain.Project{ID: domain.ProjectID(domain.NewID("p")), Name: r.Name, Source: r.Source, Machine: domain.NewMachineID(),
+		Kind: cmp.Or(r.Kind, s.defaultKind()), CreatedAt: time.Now().UnixMilli()}
+	if _, ok := s.cfg.Fleet.Kinds()[p.Kind]; !ok {
+		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/machine_kind", What: fmt.Sprintf("there is no machine kind %q here", p.Kind), Hint: "use lima or local"}
+	}
+	name, err := s.takeName(p.Name, r.NextName)
+	if err != nil {
+		return domain.Project{}, err
+	}
+	p.Name = name
+	defer s.leaveName(name)
+	limits := s.defaultSpec()
+	spec := r.Spec
+	spec.CPUs = cmp.Or(spec.CPUs, limits.CPUs)
+	spec.MemoryMiB = cmp.Or(spec.MemoryMiB, limits.MemoryMiB)
+	spec.DiskGiB = cmp.Or(spec.DiskGiB, limits.DiskGiB)
+	spec.Hostname = hostname(p.Name)
+	if err := s.append(ctx, p.ID, r.Actor, &event.ProjectCreated{Project: p}); err != nil {
+		return domain.Project{}, err
+	}
+	mctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	mk := &making{cancel: cancel, done: make(chan struct{})}
+	s.prog.begin(p.ID, p.Machine, "create")
+	s.mu.Lock()
+	s.all[p.ID] = &p
+	s.making[p.ID] = mk
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.making, p.ID)
+		s.mu.Unlock()
+		s.prog.end(p.ID)
+		close(mk.done)
+	}()
+	err = s.fill(mctx, p, spec, r)
+	if err == nil {
+		return p, nil
+	}
+	by := domain.Actor("host")
+	var gave *givenUp
+	if errors.As(context.Cause(mctx), &gave) {
+		by = gave.by
+		err = domain.E(domain.CodeConflict, fmt.Sprintf("the making of project %s was given up by %s", p.Name, by), "make it again; nothing of it is left", nil)
+	}
+	cctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer stop()
+	if derr := s.remove(cctx, p, by, text(clip(err.Error(), 2000))); derr != nil {
+		err = errors.Join(err, derr)
+	}
+	return domain.Project{}, err
+}
+
+// check refuses a request before anything of it is recorded.
+func (s *Service) check(r *CreateRequest) error {
+	r.Source, r.Branch = strings.TrimSpace(r.Source), strings.TrimSpace(r.Branch)
+	address := git.IsAddress(r.Source)
+	switch {
+	case address:
+		if err := git.CheckAddress(r.Source); err != nil {
+			return err
+		}
+		if len(r.Overlay) > 0 {
+			return &domain.Error{Code: domain.CodeInvalid, Pointer: "/with", What: "an address has no changed files to bring along", Hint: "pick none, or choose a folder"}
+		}
+	case r.Source != "" && !filepath.IsAbs(r.Source):
+		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/source", What: fmt.Sprintf("the source %q is neither an absolute path nor an address", clip(git.Redact(r.Source), 200)),
+			Hint: "give the whole path of the folder, or https://HOST/PATH, ssh://HOST/PATH or HOST:PATH"}
+	case r.Branch != "":
+		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/branch", What: "a branch can be chosen of an address only; a folder comes with the branch it is on", Hint: "give no branch, or the folder as file:///PATH"}
+	}
+	if r.Name = strings.TrimSpace(r.Name); r.Name == "" {
+		switch {
+		case r.Source == "":
+			return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: "a project without a source needs a name", Hint: "give it one"}
+		case address:
+			r.Name = git.AddressName(r.Source)
+		default:
+			r.Name = filepath.Base(r.Source)
+		}
+	}
+	if r.Name == "" || r.Name == "." || len(r.Name) > 100 || !utf8.ValidString(r.Name) || strings.ContainsFunc(r.Name, unsafeRune) {
+		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: fmt.Sprintf("the name %q cannot be used", clip(r.Name, 200)), Hint: "give 1 to 100 characters that can be printed"}
+	}
+	return nil
+}
+
+// takeName keeps a name for one project, or says which one is free.
+func (s *Service) takeName(name string, next bool) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := func(n string) bool {
+		if s.named[n] || s.all[domain.ProjectID(n)] != nil {
+			return true
+		}
+		for _, p := range s.all {
+			if p.Name == n {
+				return true
+			}
+		}
+		return false
+	}
+	free := name
+	for i := 2; taken(free); i++ {
+		end := fmt.Sprintf("-%d", i)
+		free = strings.ToValidUTF8(name[:min(len(name), 100-len(end))], "") + end
+	}
+	if free != name && !next {
+		return "", &domain.Error{Code: domain.CodeConflict, Pointer: "/name", What: fmt.Sprintf("there is a project called %q already", name), Hint: fmt.Sprintf("use that one, or take a name that is free, such as %q", free)}
+	}
+	s.named[free] = true
+	return free, nil
+}
+
+func (s *Service) leaveName(name string) {
+	s.mu.Lock()
+	delete(s.named, name)
+	s.mu.Unlock()
+}
+
+// fill reads the source in and brings the workspace up.
+func (s *Service) fill(ctx context.Context, p domain.Project, spec vm.Spec, r CreateRequest) error {
+	if git.IsAddress(p.Source) {
+		s.progress(p, "fetch", "asking the remote")
+	} else {
+		s.progress(p, "source", "reading the source")
+	}
+	imp, err := s.importSource(ctx, p, r)
+	if err != nil {
+		return err
+	}
+	s.progress(p, "machine", "making the machine")
+	if err := s.cfg.Fleet.Create(ctx, p, spec); err != nil {
+		return err
+	}
+	g, err := s.cfg.Fleet.Ensure(ctx, p)
+	if err != nil {
+		return err
+	}
+	s.progress(p, "workspace", "filling the workspace")
+	if err := s.importGuest(ctx, p, g, imp); err != nil {
+		return err
+	}
+	// The first checkpoint is what later ones are compared with.
+	s.progress(p, "workspace", "taking the first checkpoint")
+	if _, err := g.Checkpoints().Take(ctx, guest.CheckpointRequest{Full: true}); err != nil {
+		return domain.E(domain.CodeUnavailable, "the first checkpoint of the workspace could not be taken", "try again", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // given up at the last moment: a project is whole or not there
+	}
+	ev := imp.event
+	if err := s.append(ctx, p.ID, r.Actor, &ev); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.base[p.ID] = ev
+	s.mu.Unlock()
+	return nil
+}
+
+// giveUp ends a making and waits until nothing of it is left. It reports whether
+// there was one and it did not finish first.
+func (s *Service) giveUp(ctx context.Context, id domain.ProjectID, by domain.Actor) (bool, error) {
+	s.mu.Lock()
+	mk := s.making[id]
+	s.mu.Unlock()
+	if mk == nil {
+		return false, nil
+	}
+	mk.cancel(&givenUp{by})
+	select {
+	case <-mk.done:
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	return !s.exists(id), nil
+}
+
+// Cancel gives up what is being done for a project: its making, of which nothing is
+// left then, or the start of its machine, which is off then. It says which, and is a
+// conflict when nothing is under way, also when it became ready just before.
+func (s *Service) Cancel(ctx context.Context, id domain.ProjectID, by domain.Actor) (string, error) {
+	p, err := s.Get(id)
+	if err != nil {
+		return "", err
+	}
+	if ok, err := s.giveUp(ctx, p.ID, by); err != nil {
+		return "", err
+	} else if ok {
+		return "create", nil
+	}
+	ok, err := s.cfg.Fleet.GiveUp(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return "", domain.E(domain.CodeConflict, fmt.Sprintf("nothing is under way for project %s that could be given up", p.Name), "it is done already, or was never begun", nil)
+	}
+	return "start", nil
+}
+
+func (s *Service) defaultKind() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg.DefaultKind
+}
+
+func (s *Service) defaultSpec() vm.Spec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg.Spec
+}
+
+// SetDefaults changes what new projects get; those that are there keep theirs.
+func (s *Service) SetDefaults(kind string, spec vm.Spec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.DefaultKind, s.cfg.Spec = kind, spec
+}
