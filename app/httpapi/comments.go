@@ -36,7 +36,7 @@ func (s *server) comments(api huma.API) {
 		v, err := s.Projects.FileLines(ctx, domain.ReviewID(in.ID), in.File, in.Side, in.From, in.To)
 		return ok(v, err)
 	})
-	type newIn struct {
+	type commentIn struct {
 		Caller
 		Brief
 		ID   string `path:"id"`
@@ -48,12 +48,12 @@ func (s *server) comments(api huma.API) {
 			Text string `json:"text" maxLength:"8192"`
 		}
 	}
-	huma.Register(api, op("comment", http.MethodPost, "/v1/reviews/{id}/comments", "Write a comment; it stays a draft until it is sent"), func(ctx context.Context, in *newIn) (*body[project.ReviewView], error) {
+	huma.Register(api, op("comment", http.MethodPost, "/v1/reviews/{id}/comments", "Write a comment; it stays a draft until it is sent"), func(ctx context.Context, in *commentIn) (*body[project.ReviewView], error) {
 		b := in.Body
 		v, err := s.Projects.Comment(ctx, domain.ReviewID(in.ID), project.NewComment{File: b.File, Side: b.Side, Line: b.Line, Unit: b.Unit, Text: b.Text}, in.actor())
 		return ok(in.of(v), err)
 	})
-	type editIn struct {
+	type editCommentIn struct {
 		Caller
 		Brief
 		ID      string `path:"id"`
@@ -62,7 +62,7 @@ func (s *server) comments(api huma.API) {
 			Text string `json:"text" maxLength:"8192"`
 		}
 	}
-	huma.Register(api, op("edit-comment", http.MethodPut, "/v1/reviews/{id}/comments/{comment}", "Change a draft"), func(ctx context.Context, in *editIn) (*body[project.ReviewView], error) {
+	huma.Register(api, op("edit-comment", http.MethodPut, "/v1/reviews/{id}/comments/{comment}", "Change a draft"), func(ctx context.Context, in *editCommentIn) (*body[project.ReviewView], error) {
 		v, err := s.Projects.EditComment(ctx, domain.ReviewID(in.ID), in.Comment, in.Body.Text, in.actor())
 		return ok(in.of(v), err)
 	})
@@ -76,7 +76,7 @@ func (s *server) comments(api huma.API) {
 		v, err := s.Projects.RemoveComment(ctx, domain.ReviewID(in.ID), in.Comment, in.actor())
 		return ok(in.of(v), err)
 	})
-	type sendIn struct {
+	type sendCommentsIn struct {
 		Caller
 		Brief
 		ID   string `path:"id"`
@@ -86,7 +86,7 @@ func (s *server) comments(api huma.API) {
 			Rejected bool     `json:"rejected,omitempty" doc:"name the rejected changes too"`
 		}
 	}
-	huma.Register(api, op("send-comments", http.MethodPost, "/v1/reviews/{id}/comments/send", "Give the comments to a session, in one message"), func(ctx context.Context, in *sendIn) (*body[project.ReviewView], error) {
+	huma.Register(api, op("send-comments", http.MethodPost, "/v1/reviews/{id}/comments/send", "Give the comments to a session, in one message"), func(ctx context.Context, in *sendCommentsIn) (*body[project.ReviewView], error) {
 		v, err := s.Projects.SendComments(ctx, domain.ReviewID(in.ID), project.SendRequest{Session: domain.SessionID(in.Body.Session), Comments: in.Body.Comments, Rejected: in.Body.Rejected, Actor: in.actor(),
 			Say: func(ctx context.Context, id domain.SessionID, text string) error {
 				return s.sayComments(ctx, domain.ReviewID(in.ID), id, text, in.actor())

@@ -24,7 +24,7 @@ func (b Brief) of(v project.ReviewView) project.ReviewView {
 }
 
 func (s *server) reviews(api huma.API) {
-	type openIn struct {
+	type openReviewIn struct {
 		Caller
 		ID   string `path:"project"`
 		Body struct {
@@ -32,7 +32,7 @@ func (s *server) reviews(api huma.API) {
 			Ref    string `json:"ref,omitempty" maxLength:"255" doc:"branch there; what it holds now it must still hold at the push"`
 		}
 	}
-	huma.Register(api, op("open-review", http.MethodPost, "/v1/projects/{project}/reviews", "Take the changes out of the machine and open a review"), func(ctx context.Context, in *openIn) (*body[project.ReviewView], error) {
+	huma.Register(api, op("open-review", http.MethodPost, "/v1/projects/{project}/reviews", "Take the changes out of the machine and open a review"), func(ctx context.Context, in *openReviewIn) (*body[project.ReviewView], error) {
 		v, err := s.Projects.OpenReview(ctx, domain.ProjectID(in.ID), in.Body.Remote, in.Body.Ref, in.actor())
 		return ok(v, err)
 	})

@@ -49,3 +49,15 @@ func TestAnchorOfALongLine(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+func TestSection(t *testing.T) {
+	lines := splitLines("package x\n\nfunc a(\n\tb int,\n) {\n\n\treturn\n}\n")
+	for at, want := range map[int]string{0: "", 1: "package x", 2: "package x", 3: "func a(", 7: "func a("} {
+		if got := section(lines, at); got != want {
+			t.Errorf("above %d: %q, want %q", at, got, want)
+		}
+	}
+	if got := section([]string{strings.Repeat("ü", 10) + "\n", strings.Repeat("x", 1<<16)}, 2); len(got) > sectionBytes+3 {
+		t.Errorf("%d bytes", len(got))
+	}
+}

@@ -339,6 +339,7 @@ func makeHunk(f *File, old, new []string, edits []edit, first, last int) Hunk {
 	n := edits[first].b0 - (edits[first].a0 - a)
 	end := min(len(old), edits[last-1].a1+contextLines)
 	h.OldStart, h.NewStart = a+1, n+1
+	h.Section = section(old, a)
 	sum := sha256.New()
 	add := func(op string, s string, o, nw int) {
 		text, eol := strings.CutSuffix(s, "\n")
@@ -370,4 +371,19 @@ func makeHunk(f *File, old, new []string, edits []edit, first, last int) Hunk {
 	fmt.Fprintf(sum, "%q %d %d", f.Path, h.OldStart, h.NewStart)
 	h.ID = hex.EncodeToString(sum.Sum(nil)[:10])
 	return h
+}
+
+// maxSection bounds how far above, and how much of it is shown.
+const maxSection, sectionBytes = 4000, 120
+
+// section is the nearest line above that begins, without a space, with a letter: in
+// most languages it names the function or type that the lines below belong to.
+func section(lines []string, at int) string {
+	for i := at - 1; i >= 0 && i > at-maxSection; i-- {
+		l := lines[i]
+		if l[0] == '_' || l[0] == '$' || l[0] >= 'a' && l[0] <= 'z' || l[0] >= 'A' && l[0] <= 'Z' {
+			return strings.TrimSpace(strings.ToValidUTF8(clip(strings.TrimSuffix(l, "\n"), sectionBytes), ""))
+		}
+	}
+	return ""
 }

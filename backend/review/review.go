@@ -99,6 +99,7 @@ type Hunk struct {
 	OldLines int    `json:"old_lines"`
 	NewStart int    `json:"new_start"`
 	NewLines int    `json:"new_lines"`
+	Section  string `json:"section,omitempty"` // the line above that names what this is in, such as a function
 	Lines    []Line `json:"lines"`
 
 	first, last int // its edits

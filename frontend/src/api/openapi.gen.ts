@@ -333,6 +333,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/projects/{project}/terminals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The terminals of a project, oldest first: those that run, and those that ended and were not closed yet */
+        get: operations["list-terminals"];
+        put?: never;
+        /** Open a terminal in the machine, starting the machine where it is off */
+        post: operations["open-terminal"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/quit": {
         parameters: {
             query?: never;
@@ -744,6 +762,77 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/terminals/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End what runs in a terminal, with all its children, and forget it */
+        delete: operations["close-terminal"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/terminals/{id}/input": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Type into a terminal */
+        post: operations["terminal-input"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/terminals/{id}/output": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A terminal's output from an offset on, then live, as ndjson
+         * @description Each line is a TerminalLine; an empty one is a sign of life. Any number of readers may follow; one that is slow misses what is no longer kept and is told how much.
+         */
+        get: operations["terminal-output"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/terminals/{id}/size": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Set a terminal's size; the last one wins */
+        post: operations["terminal-size"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tools": {
         parameters: {
             query?: never;
@@ -811,6 +900,22 @@ export interface components {
         CancelInBody: {
             /** @description empty = everything the session runs */
             step_id?: string;
+        };
+        CommentInBody: {
+            /** @description the file's id */
+            file: string;
+            /**
+             * Format: int64
+             * @description from 1; 0 = the file as a whole
+             */
+            line?: number;
+            /**
+             * @description with a line
+             * @enum {string}
+             */
+            side?: "old" | "new";
+            text: string;
+            unit?: string;
         };
         CommentView: {
             /** @description the agent's words */
@@ -883,7 +988,7 @@ export interface components {
             ok: boolean;
             text: string;
         };
-        EditInBody: {
+        EditCommentInBody: {
             text: string;
         };
         EventApprovalAnswered: {
@@ -916,6 +1021,25 @@ export interface components {
             sha256: string;
             /** Format: int64 */
             size: number;
+        };
+        EventBrowserChanged: {
+            acted?: components["schemas"]["EventBrowserPress"];
+            dialog?: string;
+            open: boolean;
+            starting?: boolean;
+            /** Format: int64 */
+            tabs: number;
+            title?: string;
+            trouble?: string;
+            url?: string;
+        };
+        EventBrowserPress: {
+            /** Format: int64 */
+            n: number;
+            /** Format: double */
+            x: number;
+            /** Format: double */
+            y: number;
         };
         EventCheck: {
             argv?: string[] | null;
@@ -1016,6 +1140,8 @@ export interface components {
         EventFilesTouched: {
             changes: components["schemas"]["EventFileChange"][] | null;
             degraded?: boolean;
+            /** Format: int64 */
+            dropped?: number;
             resync?: boolean;
         };
         EventGrant: {
@@ -1038,12 +1164,20 @@ export interface components {
         };
         EventMachineProgress: {
             /** Format: int64 */
+            bytes?: number;
+            /** Format: int64 */
             done?: number;
             machine_id: string;
             phase: string;
+            /** Format: int64 */
+            phase_since?: number;
+            /** Format: int64 */
+            since?: number;
             text: string;
             /** Format: int64 */
             total?: number;
+            unit?: string;
+            work?: string;
         };
         EventMachineState: {
             boot_id?: string;
@@ -1059,10 +1193,14 @@ export interface components {
             disk_total_kib: number;
             /** Format: int64 */
             disk_used_kib: number;
+            /** Format: double */
+            load: number;
             /** Format: int64 */
             mem_total_kib: number;
             /** Format: int64 */
             mem_used_kib: number;
+            /** Format: int64 */
+            procs: number;
         };
         EventMessage: {
             role: string;
@@ -1084,6 +1222,7 @@ export interface components {
             "approval.answered": components["schemas"]["EventApprovalAnswered"];
             "approval.closed": components["schemas"]["EventApprovalClosed"];
             "approval.requested": components["schemas"]["EventApprovalRequested"];
+            "browser.changed": components["schemas"]["EventBrowserChanged"];
             "check.ran": components["schemas"]["EventCheckRan"];
             "core.started": components["schemas"]["EventCoreStarted"];
             "core.stopped": components["schemas"]["EventCoreStopped"];
@@ -1119,6 +1258,8 @@ export interface components {
             "step.requested": components["schemas"]["EventStepRequested"];
             "step.sealed": components["schemas"]["EventStepSealed"];
             "step.started": components["schemas"]["EventStepStarted"];
+            "terminal.closed": components["schemas"]["EventTerminalClosed"];
+            "terminal.opened": components["schemas"]["EventTerminalOpened"];
             "turn.ended": components["schemas"]["EventTurnEnded"];
             "turn.started": components["schemas"]["EventTurnStarted"];
         };
@@ -1126,6 +1267,7 @@ export interface components {
             project: components["schemas"]["Project"];
         };
         EventProjectDeleted: {
+            reason?: string;
             trash?: string;
         };
         EventProjectImported: {
@@ -1138,6 +1280,8 @@ export interface components {
             ignored_out?: number;
             may_differ?: string[] | null;
             overlaid?: string[] | null;
+            ref?: string;
+            remote?: string;
         };
         EventPushEnded: {
             ok: boolean;
@@ -1300,6 +1444,25 @@ export interface components {
         EventStepStarted: {
             exec?: string;
         };
+        EventTerminalClosed: {
+            exit: components["schemas"]["EventTerminalExit"];
+            terminal_id: string;
+            title: string;
+        };
+        EventTerminalExit: {
+            /** Format: int64 */
+            code: number;
+            error?: string;
+            reason?: string;
+            signal?: string;
+            unknown?: boolean;
+        };
+        EventTerminalOpened: {
+            argv: string[] | null;
+            for_session?: string;
+            terminal_id: string;
+            title: string;
+        };
         EventTurnEnded: {
             reason?: string;
             result: string;
@@ -1449,6 +1612,7 @@ export interface components {
             old_lines: number;
             /** Format: int64 */
             old_start: number;
+            section?: string;
         };
         ImageView: {
             hash: string;
@@ -1491,22 +1655,6 @@ export interface components {
             problem?: string;
             state: string;
         };
-        NewInBody: {
-            /** @description the file's id */
-            file: string;
-            /**
-             * Format: int64
-             * @description from 1; 0 = the file as a whole
-             */
-            line?: number;
-            /**
-             * @description with a line
-             * @enum {string}
-             */
-            side?: "old" | "new";
-            text: string;
-            unit?: string;
-        };
         NewProject: {
             /** Format: int64 */
             cpus?: number;
@@ -1526,7 +1674,7 @@ export interface components {
             with?: string[] | null;
         };
         None: Record<string, never>;
-        OpenInBody: {
+        OpenReviewInBody: {
             /** @description branch there; what it holds now it must still hold at the push */
             ref?: string;
             /** @description path, ssh or https address the changes are meant for */
@@ -1656,7 +1804,7 @@ export interface components {
         SayInBody: {
             text: string;
         };
-        SendInBody: {
+        SendCommentsInBody: {
             /** @description empty = every draft of the review */
             comments?: string[] | null;
             /** @description name the rejected changes too */
@@ -1730,6 +1878,75 @@ export interface components {
             state: string;
             title: string;
             tool: string;
+        };
+        TerminalInputInBody: {
+            /** @description what was typed, base64 */
+            data: string;
+            /** @description of the output's first line */
+            epoch?: string;
+            /**
+             * Format: int64
+             * @description 1, 2, … of the writer: a call that is sent again is not handed on again
+             */
+            seq?: number;
+            /** @description who numbers the input */
+            writer?: string;
+        };
+        TerminalLine: {
+            /** @description as the program wrote it, base64 */
+            data?: string;
+            /**
+             * Format: int64
+             * @description of the first line: what is before this offset was said earlier
+             */
+            end?: number;
+            /** @description names this run of the core; send it with input */
+            epoch?: string;
+            exit?: components["schemas"]["EventTerminalExit"];
+            /**
+             * Format: int64
+             * @description bytes in front of this piece that are no longer kept
+             */
+            lost?: number;
+            /** @description something the person must know */
+            note?: string;
+            /** Format: int64 */
+            offset: number;
+        };
+        TerminalOpenInBody: {
+            /**
+             * Format: int64
+             * @description 1 to 2000
+             */
+            cols: number;
+            /** @description what runs in it; default: a login shell */
+            command?: string[] | null;
+            /**
+             * Format: int64
+             * @description 1 to 1000
+             */
+            rows: number;
+            /** @description on whose card connections made in it ask; else they ask on the project's */
+            session_id?: string;
+        };
+        TerminalSizeInBody: {
+            /**
+             * Format: int64
+             * @description 1 to 2000
+             */
+            cols: number;
+            /**
+             * Format: int64
+             * @description 1 to 1000
+             */
+            rows: number;
+        };
+        TerminalView: {
+            /** @description how it ended; absent while it runs */
+            exit?: components["schemas"]["EventTerminalExit"];
+            id: string;
+            /** @description what runs in it */
+            title: string;
         };
         ToolInfo: {
             changes: boolean;
@@ -2373,7 +2590,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["OpenInBody"];
+                "application/json": components["schemas"]["OpenReviewInBody"];
             };
         };
         responses: {
@@ -2488,6 +2705,75 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["None"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "list-terminals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TerminalView"][] | null;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "open-terminal": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TerminalOpenInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TerminalView"];
                 };
             };
             /** @description Error */
@@ -2616,7 +2902,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewInBody"];
+                "application/json": components["schemas"]["CommentInBody"];
             };
         };
         responses: {
@@ -2657,7 +2943,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SendInBody"];
+                "application/json": components["schemas"]["SendCommentsInBody"];
             };
         };
         responses: {
@@ -2699,7 +2985,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["EditInBody"];
+                "application/json": components["schemas"]["EditCommentInBody"];
             };
         };
         responses: {
@@ -3500,6 +3786,139 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TurnOut"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "close-terminal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["None"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "terminal-input": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TerminalInputInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["None"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "terminal-output": {
+        parameters: {
+            query?: {
+                /** @description go on at this offset */
+                from?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "terminal-size": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TerminalSizeInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["None"];
                 };
             };
             /** @description Error */
