@@ -32,6 +32,7 @@ import (
 	"glasshouse/backend/policy"
 	"glasshouse/backend/project"
 	"glasshouse/backend/session"
+	"glasshouse/backend/terminal"
 	"glasshouse/backend/tool"
 	"glasshouse/backend/tool/builtin"
 	"glasshouse/vm"
@@ -50,24 +51,25 @@ type Options struct {
 
 // Core is a running core.
 type Core struct {
-	opt      Options
-	set      config.Settings
-	lock     *os.File
-	log      *slog.Logger
-	runner   *proc.Runner
-	user     *proc.User
-	progs    *programs
-	images   *images
-	lima     *lima.Manager
-	events   *eventlog.Log
-	ledger   *approval.Ledger
-	fleet    *machine.Fleet
-	gate     *egress.Gate
-	projects *project.Service
-	sessions *session.Service
-	browsers *browsers
-	rules    *policy.Store
-	tools    *tool.Registry
+	opt       Options
+	set       config.Settings
+	lock      *os.File
+	log       *slog.Logger
+	runner    *proc.Runner
+	user      *proc.User
+	progs     *programs
+	images    *images
+	lima      *lima.Manager
+	events    *eventlog.Log
+	ledger    *approval.Ledger
+	fleet     *machine.Fleet
+	gate      *egress.Gate
+	projects  *project.Service
+	sessions  *session.Service
+	terminals *terminal.Service
+	browsers  *browsers
+	rules     *policy.Store
+	tools     *tool.Registry
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -203,6 +205,10 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if err := c.sessions.Recover(ctx); err != nil {
 		return nil, err
 	}
+	c.terminals = terminal.New(terminal.Config{Machines: c.fleet, Record: c.record})
+	if err := c.terminals.Recover(ctx, c.events, c.projects.List()); err != nil {
+		return nil, err
+	}
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
 	return c, nil
 }
@@ -262,7 +268,7 @@ func (c *Core) serve() error {
 
 // Handler is the door /v1.
 func (c *Core) Handler() http.Handler {
-	return httpapi.Handler(httpapi.Services{Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger,
+	return httpapi.Handler(httpapi.Services{Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
 		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv})
 }
 
@@ -291,6 +297,7 @@ const (
 	cancelWait   = 45 * time.Second // a guest that does not end a command is given up after less
 	settleWait   = 3 * time.Minute  // a first checkpoint of a large workspace is slow
 	shutdownWait = 3 * time.Minute
+	terminalWait = 10 * time.Second
 )
 
 // settleWaitNow is settleWait for one who is in a hurry.
@@ -325,6 +332,12 @@ func (c *Core) askQuit(ctx context.Context, now bool) error {
 	stop()
 	c.gate.Shut()
 	c.browsers.closeAll()
+	if c.terminals != nil {
+		// They are no steps: a quit does not ask about them, and says in the log that it ended them.
+		tctx, stop := context.WithTimeout(context.WithoutCancel(ctx), terminalWait)
+		c.terminals.EndAll(tctx, "Glasshouse was quit")
+		stop()
+	}
 	sctx, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
 	err := c.fleet.Shutdown(sctx, c.projects.List())
 	stop()
@@ -357,6 +370,9 @@ func (c *Core) close() {
 	c.cancel()
 	if c.sessions != nil {
 		c.sessions.Leave()
+	}
+	if c.terminals != nil {
+		c.terminals.Leave()
 	}
 	if c.browsers != nil {
 		c.browsers.closeAll()

@@ -26,18 +26,20 @@ import (
 	"glasshouse/backend/machine"
 	"glasshouse/backend/project"
 	"glasshouse/backend/session"
+	"glasshouse/backend/terminal"
 	"glasshouse/backend/tool"
 	"glasshouse/vm/guest"
 )
 
 // Services are the use cases behind the door.
 type Services struct {
-	Log      *eventlog.Log
-	Projects *project.Service
-	Sessions *session.Service
-	Fleet    *machine.Fleet
-	Ledger   *approval.Ledger
-	Tools    func() []tool.Tool
+	Log       *eventlog.Log
+	Projects  *project.Service
+	Sessions  *session.Service
+	Fleet     *machine.Fleet
+	Ledger    *approval.Ledger
+	Terminals *terminal.Service
+	Tools     func() []tool.Tool
 	// Agent makes an agent of a kind from its input (a playbook's text).
 	Agent func(kind, input string) (agent.Agent, error)
 	// Go runs a background job owned by the core.
@@ -228,6 +230,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.approvals(api)
 	sv.reviews(api)
 	sv.comments(api)
+	sv.terminals(api)
 	sv.events(api)
 	payloads(api)
 	return recovered(limitBody(r)), api
