@@ -1,6 +1,6 @@
 import type { Component } from 'svelte'
 import type { Desk } from '../lib/desk.svelte'
-import type { ProjectState, SessionState, Step } from '../lib/state'
+import type { ProjectState, SessionState } from '../lib/state'
 import type { Store } from '../lib/store.svelte'
 import Browser from './browser/BrowserPane.svelte'
 import Changes from './changes/Changes.svelte'
@@ -27,11 +27,8 @@ export interface PaneDef {
   badge?: (store: Store, project: ProjectState, session: SessionState | undefined) => string
 }
 
-const changed = (store: Store, session: SessionState | undefined): number =>
-  new Set((session?.steps ?? []).flatMap((id) => (store.s.steps[id] as Step | undefined)?.changes ?? []).map((c) => c.path)).size
-
 export const panes: PaneDef[] = [
-  { id: 'changes', title: 'Changes', key: '1', view: Changes, badge: (store, _, session) => String(changed(store, session) || '') },
+  { id: 'changes', title: 'Changes', key: '1', view: Changes, badge: (_store, _, session) => String(session?.files.size || '') },
   { id: 'browser', title: 'Browser', key: '2', view: Browser },
   { id: 'terminal', title: 'Terminal', key: '3', view: Terminal },
   { id: 'files', title: 'Files', key: '4', view: Files },

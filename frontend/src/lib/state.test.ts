@@ -48,8 +48,8 @@ it('replaces what changed and keeps what did not', () => {
 
 describe('output of a running step', () => {
   it('keeps the end of it, and none after the step', () => {
-    const s = fold(...begin(), ev('step.started', {}), ev('step.output', { text: 'x'.repeat(70_000) }, { id: 0 }), ev('step.output', { text: 'end' }, { id: 0 }))
-    expect(s.steps.st1?.live?.length).toBe(64 * 1024)
+    const s = fold(...begin(), ev('step.started', {}), ev('step.output', { text: 'x'.repeat(200_000) }, { id: 0 }), ev('step.output', { text: 'end' }, { id: 0 }))
+    expect(s.steps.st1?.live?.length).toBe(64 * 1024 + 3)
     expect(s.steps.st1?.live?.endsWith('end')).toBe(true)
     apply(s, ev('step.ended', { outcome: 'ok', duration_ms: 1 }))
     apply(s, ev('step.output', { text: 'late' }, { id: 0 }))
@@ -98,14 +98,35 @@ it('follows reviews and pushes of a project', () => {
 
 it('shows progress until the machine says its state, and keeps the host’s apart', () => {
   const s = fold(...begin(), ev('machine.progress', { phase: 'boot', text: 'booting' }, { id: 0 }), ev('machine.progress', { phase: 'image', text: 'packages', done: 1, total: 3 }, { id: 0, project_id: undefined }))
-  expect([s.projects.p1?.progress, s.progress]).toEqual(['booting', 'packages (33 %)'])
+  expect([s.projects.p1?.progress, s.progress]).toMatchObject([{ text: 'booting' }, { text: 'packages', done: 1, total: 3 }])
   apply(s, ev('machine.state', { machine_id: 'm', kind: 'local', state: 'ready' }))
-  expect(s.projects.p1).toMatchObject({ progress: '', machine: 'ready' })
+  expect(s.projects.p1).toMatchObject({ progress: undefined, machine: 'ready' })
 })
 
 it('gives a turn its result, also when others began since', () => {
   const s = fold(...begin(), ev('turn.started', { turn_id: 't1' }), ev('turn.started', { turn_id: 't2' }), ev('turn.ended', { turn_id: 't1', result: 'failed', reason: 'why' }))
   expect(s.sessions.s1?.items.filter((i) => i.kind === 'turn')).toMatchObject([{ turn: 't1', result: 'failed', reason: 'why' }, { turn: 't2' }])
+})
+
+it('keeps the sums of a session and of its turns while events come', () => {
+  const s = fold(
+    ...begin(),
+    ev('turn.started', { turn_id: 't1', prompt: 'go' }),
+    ev('step.requested', { number: 2, tool: 'edit', title: 'x', turn_id: 't1' }, { step_id: 'st2' }),
+    ev('step.requested', { number: 3, tool: 'exec', title: 'y', turn_id: 't1' }, { step_id: 'st3' }),
+    ev('step.ended', { outcome: 'ok', duration_ms: 1 }, { step_id: 'st2' }),
+    ev('step.sealed', { changes: [{ path: 'a', op: 'add', added: 2, deleted: 0 }, { path: 'b', op: 'modify', added: 1, deleted: 1 }] }, { step_id: 'st2' }),
+    ev('step.refused', { state: 'denied', reason: 'no' }, { step_id: 'st3' }),
+    ev('step.ended', { outcome: 'ok', duration_ms: 1 }),
+    ev('step.sealed', { changes: [{ path: 'a', op: 'modify', added: 1, deleted: 1 }] }),
+  )
+  const x = s.sessions.s1
+  expect([...(x?.files ?? [])]).toEqual(['a', 'b'])
+  expect([x?.busy.size, x?.lines, x?.changing]).toEqual([0, { added: 4, deleted: 2 }, ['st2', 'st1']])
+  expect(x?.turn).toMatchObject({ n: 1, steps: 2, text: 'go' })
+  // The step of no turn counts for the session alone.
+  expect(x?.turn?.files).toEqual(new Set(['a', 'b']))
+  expect(x?.items[x.turns.get('t1') ?? -1]).toBe(x?.turn)
 })
 
 it('ignores types it does not know and events of things it never saw', () => {

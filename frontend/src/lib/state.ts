@@ -46,6 +46,16 @@ export interface Step {
   ignored?: number
   commit?: string
   failed?: string
+  /** The turn it belongs to, if it belongs to one. */
+  turn?: string
+  cpu?: number
+  rss?: number
+  /** Paths the checkpoint could not hold. */
+  missed?: string[]
+  /** The checkpoint is the same as the one before. */
+  same?: boolean
+  /** There are more changes than the list holds. */
+  more?: boolean
   net: Net[]
 }
 export interface Question {
@@ -66,17 +76,47 @@ export interface Question {
   /** Set when it ended without an answer: expired, cancelled or superseded. */
   closed?: string
 }
+/** n counts the turns of the session from 1; files are the paths its steps changed. */
+export interface Turn { kind: 'turn'; turn: string; n: number; by: string; text: string; at: number; until?: number; result?: string; reason?: string; steps: number; files: Set<string> }
 export type Item =
   | { kind: 'step'; step: string }
   | { kind: 'ask'; question: string }
   | { kind: 'say'; role: string; by: string; text: string; at: number }
-  | { kind: 'turn'; turn: string; by: string; text: string; result?: string; reason?: string }
+  | Turn
   | { kind: 'check'; name: string; ok: boolean; reason: string; at: number }
   | { kind: 'net'; net: Net }
-export interface SessionState { id: string; project: string; title: string; agent: string; state: string; reason: string; items: Item[]; steps: string[]; at: number }
+/**
+ * A session. Its lists only grow, in place; its sums are kept while events come, so
+ * that no view has to go through all steps to know them.
+ */
+export interface SessionState {
+  id: string
+  project: string
+  title: string
+  agent: string
+  /** What asks first in it: auto, ask or plan. */
+  mode: string
+  state: string
+  reason: string
+  items: Item[]
+  steps: string[]
+  at: number
+  /** Steps that are queued, asking or running. */
+  busy: Set<string>
+  /** Paths its steps changed. */
+  files: Set<string>
+  /** Lines its steps added and deleted, in all. */
+  lines: { added: number; deleted: number }
+  /** Steps that changed something, oldest first. */
+  changing: string[]
+  /** Where in the items each turn is. */
+  turns: Map<string, number>
+  /** The newest turn. */
+  turn?: Turn
+}
 export type Imported = Data<'project.imported'>
 export type Stats = Data<'machine.stats'>
-export interface Progress { phase: string; text: string; done: number; total: number; at: number }
+export interface Progress { phase: string; text: string; done: number; total: number; at: number; /** When the first of it was told. */ since?: number }
 export interface ReviewRow { id: string; at: number; base: string; candidate: string; files: number; units: number; remote: string; ref: string; pushed?: 'running' | 'ok' | 'failed' }
 export interface ProjectState {
   id: string
@@ -88,6 +128,8 @@ export interface ProjectState {
   progress?: Progress
   imported?: Imported
   stats?: Stats
+  /** The newest measurements, newest last. */
+  history?: Stats[]
   deleted: boolean
   /** Newest first. */
   reviews: ReviewRow[]
@@ -108,12 +150,14 @@ export interface State {
   sessions: Record<string, SessionState>
   steps: Record<string, Step>
   questions: Record<string, Question>
+  /** The questions that wait, oldest first. */
+  open: Set<string>
 }
 
-export const empty = (): State => ({ last: 0, version: '', projects: {}, sessions: {}, steps: {}, questions: {} })
+export const empty = (): State => ({ last: 0, version: '', projects: {}, sessions: {}, steps: {}, questions: {}, open: new Set() })
 
 /** The questions that wait, oldest first. */
-export const waiting = (s: State): Question[] => Object.values(s.questions).filter(open)
+export const waiting = (s: State): Question[] => [...s.open].map((id) => s.questions[id]).filter((q): q is Question => open(q))
 export const open = (q: Question | undefined): boolean => !!q && !q.answer && !q.closed
 
 /** Applies one event. Stored events that came already are passed over. */

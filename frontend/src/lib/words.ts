@@ -30,8 +30,7 @@ export function sessionWords(waiting: Question[], x: SessionState): Said {
   if (waiting.some((q) => q.session === x.id)) return { text: 'Waiting for you', tone: 'wait' }
   if (x.state === 'running') return { text: 'Running', tone: 'good' }
   if (x.state === 'ended') return { text: 'Ended', tone: 'soft' }
-  const turn = x.items.findLast((i) => i.kind === 'turn')
-  if (turn?.kind === 'turn' && turn.result) return turnWords(turn.result)
+  if (x.turn?.result) return turnWords(x.turn.result)
   return { text: 'Idle', tone: 'soft' }
 }
 
@@ -80,6 +79,25 @@ export function stepWords(st: Step): Said {
   }
   if (st.signal) return { text: st.signal, tone: 'harm' }
   return { text: st.exit ? `exit ${st.exit}` : 'failed', tone: 'harm' }
+}
+
+/** What a step came to, in a word: what it found where it found something, else its state. */
+export function resultWords(st: Step): Said {
+  const said = stepWords(st)
+  if (st.outcome !== 'ok' || said.tone !== 'good') return said
+  if (st.failed) return { text: 'not kept', tone: 'harm' }
+  const r = st.result as { matches?: unknown; paths?: unknown; entries?: unknown; lines?: unknown; text?: unknown; more?: unknown } | null | undefined
+  const soft = (n: number, one: string, many?: string): Said => ({ text: count(n, one, many), tone: 'soft' })
+  if (typeof r === 'object' && r) {
+    if (st.tool === 'search' && Array.isArray(r.matches)) return soft(r.matches.length, 'match', 'matches')
+    if (st.tool === 'glob' && Array.isArray(r.paths)) return soft(r.paths.length, 'file')
+    if (st.tool === 'list' && Array.isArray(r.entries)) return soft(r.entries.length, 'entry', 'entries')
+    if (st.tool === 'read' && typeof r.lines === 'number') return soft(r.lines, 'line')
+    if (st.tool === 'read' && typeof r.text === 'string') return soft(r.text.split('\n').length - (r.text.endsWith('\n') ? 1 : 0), 'line')
+  }
+  // The lines it changed say it.
+  if ((st.tool === 'edit' || st.tool === 'write') && st.changes?.some((c) => c.added || c.deleted)) return { text: '', tone: 'good' }
+  return said
 }
 
 /** A tool's name in the narrow column; the title says the rest. */

@@ -1,6 +1,9 @@
 import type { Envelope } from '../../api/types'
 import type { About } from './fold'
 
+/** How many measurements of a machine are kept to be drawn. */
+const HISTORY = 60
+
 export function foldProject({ s, project, put }: About, { type, data: d, at }: Envelope) {
   switch (type) {
     case 'core.started':
@@ -19,16 +22,17 @@ export function foldProject({ s, project, put }: About, { type, data: d, at }: E
       put.project({ imported: d, progress: undefined })
       break
     case 'machine.state':
-      put.project({ machine: d.state, problem: d.problem ?? '', progress: undefined, ...(d.state === 'ready' ? {} : { stats: undefined }) })
+      put.project({ machine: d.state, problem: d.problem ?? '', progress: undefined, ...(d.state === 'ready' ? {} : { stats: undefined, history: undefined }) })
       break
     case 'machine.progress': {
-      const progress = { phase: d.phase, text: d.text, done: d.done ?? 0, total: d.total ?? 0, at }
+      const since = (project ? project.progress : s.progress)?.since ?? at
+      const progress = { phase: d.phase, text: d.text, done: d.done ?? 0, total: d.total ?? 0, at, since }
       if (project) put.project({ progress })
       else s.progress = progress
       break
     }
     case 'machine.stats':
-      put.project({ stats: d })
+      put.project({ stats: d, history: [...(project?.history ?? []), d].slice(-HISTORY) })
       break
   }
 }

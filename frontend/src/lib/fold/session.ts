@@ -1,27 +1,24 @@
 import type { Envelope } from '../../api/types'
-import type { Item, Question, State } from '../state'
+import type { Question, State } from '../state'
 import { open } from '../state'
 import type { About } from './fold'
 
 export function foldSession({ s, session, put }: About, { type, data: d, at, actor }: Envelope) {
   switch (type) {
     case 'session.created':
-      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, state: 'idle', reason: '', items: [], steps: [], at }
+      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, mode: d.mode || 'auto', state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map() }
       break
     case 'session.state':
       put.session({ state: d.state, reason: d.reason ?? '' })
       break
     case 'turn.started':
-      put.item({ kind: 'turn', turn: d.turn_id, by: actor ?? '', text: d.prompt ?? '' })
-      break
-    case 'turn.ended': {
       if (!session) break
-      const i = session.items.findLastIndex((x) => x.kind === 'turn' && x.turn === d.turn_id)
-      const turn = session.items[i]
-      if (turn) session.items[i] = { ...turn, result: d.result, reason: d.reason } as Item
-      put.session({})
+      session.turns.set(d.turn_id, session.items.length)
+      put.item({ kind: 'turn', turn: d.turn_id, n: session.turns.size, by: actor ?? '', text: d.prompt ?? '', at, steps: 0, files: new Set() })
       break
-    }
+    case 'turn.ended':
+      put.turn(d.turn_id, { result: d.result, reason: d.reason, until: at })
+      break
     case 'message':
       put.item({ kind: 'say', role: d.role, by: actor ?? '', text: d.text, at })
       break
@@ -39,6 +36,7 @@ export function foldQuestion({ s, step, put }: About, e: Envelope) {
         id: d.approval_id, at, session: e.session_id ?? '', project: e.project_id ?? '', step: e.step_id ?? '', kind: d.kind, title: d.title, digest: d.digest,
         free: !!d.free_text, expires: d.expires_at, detail: d.detail ?? [], choices: d.choices ?? [],
       }
+      s.open.add(d.approval_id)
       if (step) put.step({ asks: step.asks + 1, ...(d.kind === 'step' ? { state: 'asking' as const } : {}) })
       put.item({ kind: 'ask', question: d.approval_id })
       break
@@ -60,6 +58,7 @@ export function foldQuestion({ s, step, put }: About, e: Envelope) {
 
 /** A question was open until now; its step waits for one less. */
 function settle(s: State, q: Question | undefined) {
+  if (q) s.open.delete(q.id)
   const step = q && open(q) ? s.steps[q.step] : undefined
   if (step) s.steps[step.id] = { ...step, asks: step.asks - 1 }
 }

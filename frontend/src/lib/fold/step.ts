@@ -1,36 +1,61 @@
 import type { Envelope } from '../../api/types'
 import type { About } from './fold'
 
-/** How much of a running step's output is kept to be looked at. */
+/** How much of a running step's output is kept to be looked at: at least this, at most twice it. */
 const LIVE = 64 * 1024
 
 export function foldStep({ s, session, step, put }: About, e: Envelope) {
   const { type, data: d } = e
   switch (type) {
-    case 'step.requested':
+    case 'step.requested': {
       if (!session || !e.step_id) break
-      s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', asks: 0, net: [] }
+      s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', asks: 0, net: [], turn: d.turn_id }
       session.steps.push(e.step_id)
+      session.busy.add(e.step_id)
       put.item({ kind: 'step', step: e.step_id })
+      const at = d.turn_id === undefined ? undefined : session.turns.get(d.turn_id)
+      const turn = at === undefined ? undefined : session.items[at]
+      // The session is a new record already; its turn is counted up in place.
+      if (turn?.kind === 'turn') turn.steps++
       break
+    }
     case 'step.decided':
       put.step({ rule: d.rule, ...(d.decision === 'allow' ? {} : { reason: d.reason }) })
       break
     case 'step.started':
       put.step({ state: 'running', at: e.at, reason: undefined })
       break
-    case 'step.output':
-      if (step?.state === 'running') put.step({ live: ((step.live ?? '') + d.text).slice(-LIVE) })
+    case 'step.output': {
+      if (step?.state !== 'running') break
+      // Cut now and then, not at each piece.
+      const live = (step.live ?? '') + d.text
+      put.step({ live: live.length > 2 * LIVE ? live.slice(-LIVE) : live })
       break
+    }
     case 'step.ended':
       put.step({
         state: 'ended', live: undefined, outcome: d.outcome, error: d.error, exit: d.exit_code, signal: d.signal, ms: d.duration_ms, stdout: d.stdout, stderr: d.stderr,
-        background: d.background ?? undefined, result: d.result, artefacts: d.artefacts ?? undefined,
+        background: d.background ?? undefined, result: d.result, artefacts: d.artefacts ?? undefined, cpu: d.cpu_ms, rss: d.max_rss_kib,
       })
       break
-    case 'step.sealed':
-      put.step({ state: 'sealed', changes: d.changes ?? [], ignored: d.ignored, commit: d.commit, failed: d.failed })
+    case 'step.sealed': {
+      const changes = d.changes ?? []
+      put.step({ state: 'sealed', changes, ignored: d.ignored, commit: d.commit, failed: d.failed, missed: d.not_captured ?? undefined, same: d.same, more: d.more })
+      const x = step && s.sessions[step.session]
+      if (!step || !x || (!changes.length && !d.ignored)) break
+      x.changing.push(step.id)
+      const turn = x.items[x.turns.get(step.turn ?? '') ?? -1]
+      let { added, deleted } = x.lines
+      for (const c of changes) {
+        x.files.add(c.path)
+        if (turn?.kind === 'turn') turn.files.add(c.path)
+        added += c.added
+        deleted += c.deleted
+      }
+      put.session({ lines: { added, deleted } })
+      if (turn?.kind === 'turn') put.turn(turn.turn, {})
       break
+    }
     case 'step.refused':
       put.step({ state: d.state as 'denied' | 'cancelled' | 'expired', reason: d.reason, allowed: d.allowed })
       break
