@@ -227,6 +227,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.sessions(api)
 	sv.files(api)
 	sv.stepDiffs(api)
+	sv.projectFiles(api)
 	sv.approvals(api)
 	sv.reviews(api)
 	sv.comments(api)

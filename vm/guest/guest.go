@@ -209,6 +209,7 @@ type FileInfo struct {
 	ModTime time.Time
 	Sha256  string
 	Target  string // of a link
+	Ignored bool   // List of the workspace: git would ignore it
 }
 
 // FileData is a piece of a file.

@@ -230,6 +230,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/projects/{project}/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A file of the machine, if it runs */
+        get: operations["read-project-file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A folder of the machine, if it runs */
+        get: operations["list-project-files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/find": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Files of the machine whose path matches, if it runs */
+        get: operations["find-project-files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/projects/{project}/machine": {
         parameters: {
             query?: never;
@@ -574,6 +625,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sessions/{id}/browser": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A session's browser as it is now */
+        get: operations["get-browser"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{id}/browser/frame": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The newest picture of the browser's current tab, as image/jpeg
+         * @description Answers when there is a frame other than the one seen last: X-Glasshouse-Frame is its number, X-Glasshouse-Page what it shows (base64url of JSON). 204: nothing new within wait_ms. 404: the session has no browser open. Frames are taken while somebody asks for them.
+         */
+        get: operations["browser-frame"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions/{id}/calls": {
         parameters: {
             query?: never;
@@ -892,6 +980,34 @@ export interface components {
             session_id?: string;
             step_id?: string;
             stream: string;
+        };
+        BrowserTab: {
+            /** @description the tab that steps act in and frames are of */
+            active?: boolean;
+            error?: string;
+            id: string;
+            title: string;
+            url: string;
+        };
+        BrowserView: {
+            /** @description what a dialog said since the last action; dialogs are dismissed at once */
+            dialog?: string;
+            /** Format: int64 */
+            height: number;
+            /** @description false: none was started, it ended, or the core was started anew; the next step that opens a page starts one */
+            open: boolean;
+            starting?: boolean;
+            tabs: components["schemas"]["BrowserTab"][] | null;
+            /**
+             * @description crashed: the current page's process died; silent: the page does not answer
+             * @enum {string}
+             */
+            trouble?: "crashed" | "silent";
+            /**
+             * Format: int64
+             * @description of every page, in CSS pixels
+             */
+            width: number;
         };
         CallInBody: {
             args?: unknown;
@@ -1508,6 +1624,13 @@ export interface components {
         };
         FileContent: {
             base64?: string;
+            /** @description git would ignore it: no checkpoint holds it */
+            ignored?: boolean;
+            /**
+             * Format: int64
+             * @description bytes in this piece; the next one begins at offset + length
+             */
+            length: number;
             /** Format: int32 */
             mode: number;
             /** Format: int64 */
@@ -1524,6 +1647,8 @@ export interface components {
             type: string;
         };
         FileEntry: {
+            /** @description git would ignore it: no checkpoint holds it */
+            ignored?: boolean;
             /** Format: int32 */
             mode: number;
             /** Format: int64 */
@@ -1544,6 +1669,11 @@ export interface components {
              * @description lines of that side
              */
             total: number;
+        };
+        FileList: {
+            entries: components["schemas"]["FileEntry"][] | null;
+            /** @description there are more than the limit */
+            more?: boolean;
         };
         FileView: {
             /** Format: int64 */
@@ -1579,6 +1709,10 @@ export interface components {
             /** @description a person looked at this very change, here or in a review before */
             viewed: boolean;
             whole?: string;
+        };
+        FindOut: {
+            more?: boolean;
+            paths: string[] | null;
         };
         Flag: {
             kind: string;
@@ -1640,10 +1774,6 @@ export interface components {
             old?: number;
             op: string;
             text: string;
-        };
-        ListOut: {
-            entries: components["schemas"]["FileEntry"][] | null;
-            more?: boolean;
         };
         MachineView: {
             id: string;
@@ -2461,6 +2591,116 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["None"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "read-project-file": {
+        parameters: {
+            query: {
+                path: string;
+                offset?: number;
+                limit?: number;
+                /** @description start the machine where it is off */
+                start?: boolean;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileContent"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "list-project-files": {
+        parameters: {
+            query?: {
+                path?: string;
+                limit?: number;
+                /** @description start the machine where it is off */
+                start?: boolean;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileList"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "find-project-files": {
+        parameters: {
+            query: {
+                /** @description like src/**\/*.ts; ignored files are left out */
+                pattern: string;
+                limit?: number;
+                /** @description start the machine where it is off */
+                start?: boolean;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FindOut"];
                 };
             };
             /** @description Error */
@@ -3342,6 +3582,71 @@ export interface operations {
             };
         };
     };
+    "get-browser": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BrowserView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "browser-frame": {
+        parameters: {
+            query?: {
+                /** @description the number of the frame seen last */
+                after?: number;
+                /** @description how long to wait for a frame with another number */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
     "call-tool": {
         parameters: {
             query?: {
@@ -3598,7 +3903,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ListOut"];
+                    "application/json": components["schemas"]["FileList"];
                 };
             };
             /** @description Error */

@@ -22,6 +22,7 @@ import (
 
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/runas"
+	"glasshouse/vm/guest/watch/scan"
 )
 
 const (
@@ -341,6 +342,21 @@ func (f *Files) List(ctx context.Context, p string, limit int) ([]guest.FileInfo
 	}
 	more := len(names) == maxNames
 	sort.Strings(names)
+	ignored := func(string, bool) bool { return false }
+	if at.root == f.roots[0] {
+		if tree, err := scan.Open(at.root); err == nil {
+			defer tree.Close()
+			rel := at.rel
+			if rel == "." {
+				rel = ""
+			}
+			rules := tree.Rules(rel)
+			inGit := rel == ".git" || strings.HasPrefix(rel, ".git/")
+			ignored = func(name string, dir bool) bool {
+				return inGit || name == ".git" || rules.Ignored(name, dir)
+			}
+		}
+	}
 	var out []guest.FileInfo
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -359,6 +375,7 @@ func (f *Files) List(ctx context.Context, p string, limit int) ([]guest.FileInfo
 		if info.Type == "link" {
 			info.Target, _ = r.Readlink(rel)
 		}
+		info.Ignored = ignored(name, info.Type == "dir")
 		out = append(out, info)
 	}
 	return out, more, nil

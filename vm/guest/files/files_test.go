@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -498,6 +499,42 @@ func TestCut(t *testing.T) {
 		got := cut([]byte(c[0]))
 		if len(got) > maxText || !bytes.HasPrefix([]byte(got), []byte(c[1][:min(len(c[1]), 3)])) {
 			t.Errorf("%q -> %q", c[0], got)
+		}
+	}
+}
+
+// A listing of the workspace says what git would ignore, at every depth.
+func TestListSaysIgnored(t *testing.T) {
+	f, ws, home, _ := setup(t)
+	write(t, ws+"/.gitignore", "node_modules/\n*.log\n!keep.log\n")
+	write(t, ws+"/node_modules/m/i.js", "1")
+	write(t, ws+"/src/.gitignore", "gen\n")
+	write(t, ws+"/src/gen/x", "1")
+	write(t, ws+"/src/a.log", "1")
+	write(t, ws+"/src/keep.log", "1")
+	write(t, ws+"/.git/config", "")
+	write(t, home+"/a.log", "1")
+	for dir, want := range map[string]string{
+		"":               ".git:true .gitignore:false node_modules:true src:false",
+		"/workspace":     ".git:true .gitignore:false node_modules:true src:false",
+		"src":            ".gitignore:false a.log:true gen:true keep.log:false",
+		"node_modules/m": "i.js:true",
+		".git":           "config:true",
+		home:             "a.log:false",
+	} {
+		if dir == "/workspace" {
+			dir = ws
+		}
+		got, _, err := f.List(bg, dir, 0)
+		if err != nil {
+			t.Fatal(dir, err)
+		}
+		var s []string
+		for _, e := range got {
+			s = append(s, fmt.Sprintf("%s:%v", path.Base(e.Path), e.Ignored))
+		}
+		if strings.Join(s, " ") != want {
+			t.Errorf("%q: %s, want %s", dir, strings.Join(s, " "), want)
 		}
 	}
 }

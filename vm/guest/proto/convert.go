@@ -204,7 +204,7 @@ const maxMatchText = 1000
 // FromInfo puts a file's description on the wire.
 func FromInfo(f guest.FileInfo) *FileInfo {
 	return &FileInfo{
-		Path: []byte(f.Path), Type: f.Type, Size: f.Size, Mode: f.Mode, ModTime: unixNano(f.ModTime), Sha256: f.Sha256, Target: []byte(f.Target),
+		Path: []byte(f.Path), Type: f.Type, Size: f.Size, Mode: f.Mode, ModTime: unixNano(f.ModTime), Sha256: f.Sha256, Target: []byte(f.Target), Ignored: f.Ignored,
 	}
 }
 
@@ -214,7 +214,7 @@ func (x *FileInfo) Info() (guest.FileInfo, error) {
 		return guest.FileInfo{}, said(err)
 	}
 	f := guest.FileInfo{
-		Path: string(x.GetPath()), Size: max(x.GetSize(), 0), Mode: x.GetMode() & 0o7777, ModTime: Time(x.GetModTime()), Target: string(x.GetTarget()),
+		Path: string(x.GetPath()), Size: max(x.GetSize(), 0), Mode: x.GetMode() & 0o7777, ModTime: Time(x.GetModTime()), Target: string(x.GetTarget()), Ignored: x.GetIgnored(),
 	}
 	switch t := x.GetType(); t {
 	case "file", "dir", "link":

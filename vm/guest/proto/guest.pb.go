@@ -1920,6 +1920,7 @@ type FileInfo struct {
 	ModTime       int64                  `protobuf:"varint,5,opt,name=mod_time,json=modTime,proto3" json:"mod_time,omitempty"`
 	Sha256        string                 `protobuf:"bytes,6,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	Target        []byte                 `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`
+	Ignored       bool                   `protobuf:"varint,8,opt,name=ignored,proto3" json:"ignored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2001,6 +2002,13 @@ func (x *FileInfo) GetTarget() []byte {
 		return x.Target
 	}
 	return nil
+}
+
+func (x *FileInfo) GetIgnored() bool {
+	if x != nil {
+		return x.Ignored
+	}
+	return false
 }
 
 type ReadRequest struct {
@@ -4652,7 +4660,7 @@ const file_guest_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\tR\asession\"\x11\n" +
 	"\x0fEndSessionReply\"!\n" +
 	"\vPathRequest\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\fR\x04path\"\xa5\x01\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\"\xbf\x01\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
@@ -4660,7 +4668,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x04mode\x18\x04 \x01(\rR\x04mode\x12\x19\n" +
 	"\bmod_time\x18\x05 \x01(\x03R\amodTime\x12\x16\n" +
 	"\x06sha256\x18\x06 \x01(\tR\x06sha256\x12\x16\n" +
-	"\x06target\x18\a \x01(\fR\x06target\"O\n" +
+	"\x06target\x18\a \x01(\fR\x06target\x12\x18\n" +
+	"\aignored\x18\b \x01(\bR\aignored\"O\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x14\n" +
