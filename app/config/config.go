@@ -76,6 +76,9 @@ func xdg(env, home, rest string, herr error) (string, error) {
 
 func (p Paths) Socket() string           { return filepath.Join(p.Data, "core.sock") }
 func (p Paths) Lock() string             { return filepath.Join(p.Data, "core.lock") }
+func (p Paths) WindowLock() string       { return filepath.Join(p.Data, "window.lock") }
+func (p Paths) WindowSocket() string     { return filepath.Join(p.Data, "win.sock") }
+func (p Paths) WindowState() string      { return filepath.Join(p.Config, "window.json") }
 func (p Paths) Machines() string         { return filepath.Join(p.Data, "m") }
 func (p Paths) Images() string           { return filepath.Join(p.Data, "images") }
 func (p Paths) Trash() string            { return filepath.Join(p.Data, "trash") }

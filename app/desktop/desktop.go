@@ -1,7 +1,8 @@
 //go:build desktop
 
 // Package desktop is the window: the only importer of Wails. The page inside
-// speaks to the core through the asset handler, with the same calls as a browser.
+// speaks to the core through the asset handler, with the same calls as a browser;
+// what only a window can do (dialogs, menus, notices, its place) is here.
 package desktop
 
 import (
@@ -18,28 +19,47 @@ import (
 
 // Options of the window.
 type Options struct {
-	Version string
+	// Handler serves the page and passes its calls on to the core.
 	Handler http.Handler
+	// Link is the way to the core.
+	Link *Link
+	// Instance makes it the one window of its data folder.
+	Instance *Instance
+	// State is the file in which the window remembers its place.
+	State string
 }
 
-// Run opens the window and returns when it closes. The core goes on.
-func Run(o Options) error {
-	native := &Native{}
+// Run opens the window and returns when it closes. The core goes on. The window
+// closes when ctx ends.
+func Run(ctx context.Context, o Options) error {
+	native := newNative(o)
+	gpu := linux.WebviewGpuPolicyAlways
+	if prepareView() {
+		gpu = linux.WebviewGpuPolicyNever
+	}
 	return wails.Run(&options.App{
-		Title: "Glasshouse", Width: 1280, Height: 800, MinWidth: 960, MinHeight: 560,
+		Title: "Glasshouse", Width: native.place.Width, Height: native.place.Height, MinWidth: leastWidth, MinHeight: leastHeight,
 		BackgroundColour: &options.RGBA{R: 246, G: 246, B: 243, A: 255},
 		AssetServer:      &assetserver.Options{Handler: recovered(o.Handler)},
-		OnStartup:        native.start,
+		Menu:             native.menu(),
+		OnStartup:        func(app context.Context) { native.start(ctx, app) },
 		OnDomReady:       func(context.Context) { repairSignals() },
+		OnBeforeClose:    native.beforeClose,
+		OnShutdown:       func(context.Context) { native.stop() },
 		Bind:             []any{native},
-		Linux:            &linux.Options{ProgramName: "glasshouse"},
+		// A file that is dropped on the window is nobody's order to open it.
+		DragAndDrop: &options.DragAndDrop{DisableWebViewDrop: true},
+		Linux:       &linux.Options{ProgramName: "glasshouse", WebviewGpuPolicy: gpu},
 	})
 }
 
 // recovered keeps a fault in a handler from ending the window: the web view's
-// runtime would turn a panic into a crash of the whole process.
+// runtime would turn a panic into a crash of the whole process. Its JavaScript
+// engine may install its signal handlers at any time, so they are looked at before
+// anything of ours runs.
 func recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		repairSignals()
 		defer func() {
 			if v := recover(); v != nil && v != http.ErrAbortHandler {
 				fmt.Fprintf(os.Stderr, "fault in %s %s: %v\n", r.Method, r.URL.Path, v)

@@ -47,6 +47,9 @@ func NewLink(socket string, start func(context.Context) error, ended error) *Lin
 // acts marks the context of a request by which a person does something.
 type acts struct{}
 
+// Ended says whether the core was asked to end by the person, elsewhere.
+func (l *Link) Ended(v bool) { l.quit.Store(v) }
+
 // Transport carries calls to the core, and starts it where that is called for.
 func (l *Link) Transport() http.RoundTripper {
 	t := &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 8, DisableCompression: true}

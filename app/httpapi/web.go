@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"io/fs"
 	"net"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"net/url"
 	"path"
 	"strings"
+
+	"glasshouse/backend/domain"
 )
 
 // csp lets the page run its own scripts and nothing else; nothing a guest wrote
@@ -87,9 +90,12 @@ func Proxy(t http.RoundTripper) http.Handler {
 		Transport:     t,
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusBadGateway)
-			_, _ = w.Write([]byte(`{"code":"unavailable","what":"the core does not answer","hint":"it is started again by the next command or window"}`))
+			say := &apiError{Code: domain.CodeUnavailable, What: "the core does not answer", Hint: "it is started again by the next command or window"}
+			// A transport that knows why says so.
+			if de := (*domain.Error)(nil); errors.As(err, &de) {
+				say = &apiError{Code: de.Code, What: de.What, Hint: de.Hint}
+			}
+			refuse(w, http.StatusBadGateway, say)
 		},
 	}
 }
