@@ -10,7 +10,7 @@ WEBTAG   := $(shell pkg-config --exists webkit2gtk-4.1 2>/dev/null && echo ,webk
 TAGS     := desktop,production$(WEBTAG)
 export GLASSHOUSE_CACHE ?= $(CACHE)
 
-.PHONY: help demo run test check build setup setup-window frontend guestd limactl window lint vet unit types machines kill soak corpora clean bench-exec image
+.PHONY: help demo run test check build setup setup-window setup-test frontend guestd limactl window lint vet unit types pages shots machines kill soak corpora clean bench-exec image
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,6 +76,15 @@ types: frontend
 
 image: build ## The guest image, into build/cache
 	$(BIN)/glasshouse image build
+
+pages: setup-test build ## The page in a browser against a real core
+	cd frontend && npm run --silent e2e
+
+shots: setup-test build ## A picture of every screen, both sizes and themes, into build/shots
+	node frontend/e2e/shots.mjs
+
+setup-test:
+	@bash build/setup/apt.sh core test
 
 machines: build ## The contract suite on both machine kinds, the kill tests
 	@bash build/ci/test.sh machines

@@ -114,9 +114,7 @@ GLASSHOUSE_VM=1 GLASSHOUSE_IMAGE=$GLASSHOUSE_TEST_IMAGE GLASSHOUSE_GUESTD=$GLASS
 GLASSHOUSE_E2E=lima GLASSHOUSE_SEEDS=1 gotests whole-lima -count=1 -timeout 20m ./app/e2e
 one demo-local build/bin/glasshouse demo --machine local
 one demo-lima build/bin/glasshouse demo --machine lima
-if [ -f frontend/e2e/smoke.mjs ]; then lines page-in-browser env "GLASSHOUSE_BIN=$GLASSHOUSE_BIN/glasshouse" node frontend/e2e/smoke.mjs; fi
-if [ -f build/ci/window.sh ]; then
-	one window make --no-print-directory window
-	lines page-in-window bash build/ci/window.sh
-fi
+lines page-in-browser env "GLASSHOUSE_BIN=$GLASSHOUSE_BIN/glasshouse" npm --prefix frontend run --silent e2e
+one window make --no-print-directory window
+lines page-in-window bash build/ci/window.sh
 finish

@@ -39,6 +39,8 @@ export const reaching = `${playbook}  - tool: exec
 `
 
 export class World {
+  /** The address of the listener, with its token. */
+  url = ''
   constructor() {
     // Short, for it holds sockets; passable for a root core's service user.
     this.dir = mkdtempSync(join(tmpdir(), 'gh-ui-'))
@@ -96,7 +98,14 @@ export class World {
     await this.serve('--listen', at.host, '--token', at.searchParams.get('token'))
   }
 
-  /** A call at the core's own socket; rejects with the core's words. */
+  /**
+   * A call at the core's own socket; rejects with the core's words.
+   * @template [T=unknown]
+   * @param {string} method
+   * @param {string} path
+   * @param {unknown} [body]
+   * @returns {Promise<T>}
+   */
   api(method, path, body) {
     return new Promise((done, fail) => {
       const q = request({ socketPath: join(this.env.GLASSHOUSE_DATA, 'core.sock'), method, path, headers: { Host: 'core', 'Content-Type': 'application/json' } }, (r) => {
@@ -111,7 +120,11 @@ export class World {
     })
   }
 
-  /** Runs a command in a session as a step and returns its answer. */
+  /**
+   * Runs a command in a session as a step and returns its answer.
+   * @param {string} session
+   * @param {...string} argv
+   */
   exec(session, ...argv) {
     return this.api('POST', `/v1/sessions/${session}/exec?wait=sealed`, { argv })
   }
@@ -121,6 +134,14 @@ export class World {
     const pid = Number(readFileSync(join(this.env.GLASSHOUSE_DATA, 'core.lock'), 'utf8').trim())
     process.kill(pid, 'SIGKILL')
     return pid
+  }
+
+  /** Ends the core and begins again with an empty data folder, at the same address. */
+  async fresh() {
+    await this.stopServe()
+    this.run('quit', '--now')
+    rmSync(this.env.GLASSHOUSE_DATA, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 })
+    await this.serveAgain()
   }
 
   coreLog() {
