@@ -182,7 +182,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if c.tools, err = tool.NewRegistry(builtin.All()...); err != nil {
 		return nil, err
 	}
-	c.browsers = newBrowsers()
+	c.browsers = newBrowsers(func(n event.New) { _ = c.events.Publish(n) })
 	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools,
 		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close,
 		QuestionLife: time.Duration(set.QuestionMinutes) * time.Minute})
@@ -268,7 +268,7 @@ func (c *Core) serve() error {
 
 // Handler is the door /v1.
 func (c *Core) Handler() http.Handler {
-	return httpapi.Handler(httpapi.Services{Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
+	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
 		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv})
 }
 

@@ -81,7 +81,7 @@ func TestQuitWithAGuestThatNeverSeals(t *testing.T) {
 		return nil
 	}
 	m := onMachine{stopped: make(chan error, 1)}
-	c := &Core{log: slog.New(slog.DiscardHandler), events: log, ledger: approval.New(log, nil), browsers: newBrowsers(), quit: make(chan struct{}), gate: egress.New(egress.Config{})}
+	c := &Core{log: slog.New(slog.DiscardHandler), events: log, ledger: approval.New(log, nil), browsers: newBrowsers(nil), quit: make(chan struct{}), gate: egress.New(egress.Config{})}
 	c.fleet = machine.New(machine.Config{Managers: map[string]vm.Manager{"local": onManager{m: m}}, Record: c.record, Publish: func(event.New) {},
 		Egress: func(domain.ProjectID) guest.EgressHandler { return nil }})
 	c.projects = project.New(project.Config{Log: log, Ledger: c.ledger, Fleet: c.fleet})

@@ -39,6 +39,7 @@ type Services struct {
 	Fleet     *machine.Fleet
 	Ledger    *approval.Ledger
 	Terminals *terminal.Service
+	Browsers  Browsers
 	Tools     func() []tool.Tool
 	// Agent makes an agent of a kind from its input (a playbook's text).
 	Agent func(kind, input string) (agent.Agent, error)
@@ -229,6 +230,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.stepDiffs(api)
 	sv.projectFiles(api)
 	sv.approvals(api)
+	sv.browsers(api)
 	sv.reviews(api)
 	sv.comments(api)
 	sv.terminals(api)

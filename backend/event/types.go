@@ -425,7 +425,7 @@ func (*PushEnded) EventType() Type         { return "push.ended" }
 // Transient reports whether events of a type are never stored.
 func Transient(t Type) bool {
 	switch t {
-	case "machine.progress", "machine.stats", "step.output", "files.touched":
+	case "browser.changed", "machine.progress", "machine.stats", "step.output", "files.touched":
 		return true
 	}
 	return false
