@@ -1,0 +1,22 @@
+import type { Question } from '../../lib/state'
+
+type Choice = Question['choices'][number]
+
+/** A key pressed within so many milliseconds after the card got the focus was meant for something else. */
+export const TOO_SOON = 350
+
+export const refuses = (c: Choice): boolean => c.id === 'deny' || c.grant?.decision === 'deny'
+
+/** An answer that saves a rule for a whole project is asked about once more. */
+export const wide = (c: Choice): boolean => c.id === 'project' && !refuses(c) && !!c.covers
+
+const KEYS: Record<string, string[]> = { once: ['Enter'], session: ['s'], project: ['p'], deny: ['Backspace', 'd'] }
+
+/** The keys that give an answer while the card has the focus, the shown one first. */
+export function keyOf(c: Choice, at: number, q: Question): string[] {
+  const own = KEYS[c.id]
+  if (own) return own
+  if (c.id === 'reply') return ['Mod+Enter']
+  // The options of a question by their number, as long as a key can say it.
+  return q.kind === 'question' && at < 9 ? [String(at + 1)] : []
+}
