@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
-
-	"github.com/BurntSushi/toml"
 
 	"glasshouse/backend/domain"
 )
@@ -88,56 +85,6 @@ func (p Paths) Project(id string) string { return filepath.Join(p.Data, "project
 func (p Paths) Mirror(id string) string  { return filepath.Join(p.Project(id), "mirror.git") }
 func (p Paths) PolicyFile() string       { return filepath.Join(p.Config, "policy.toml") }
 func (p Paths) ConfigFile() string       { return filepath.Join(p.Config, "config.toml") }
-
-// Settings a person can change in config.toml.
-type Settings struct {
-	// Machine is the kind new projects get: "lima" or "local". Empty = local on
-	// Linux, lima elsewhere.
-	Machine string `toml:"machine"`
-	CPUs    int    `toml:"cpus"`
-	Memory  int    `toml:"memory_mib"`
-	Disk    int    `toml:"disk_gib"`
-	// Resolver is a DNS server host:port for the egress gate; empty = the system's.
-	Resolver string `toml:"resolver"`
-	// QuestionMinutes is how long a question waits before it expires; 0 = for ever.
-	QuestionMinutes int `toml:"question_minutes"`
-	// HoldSeconds is how long a connection waits for an answer; 0 = 300.
-	HoldSeconds int    `toml:"hold_seconds"`
-	Limactl     string `toml:"limactl"` // path of a limactl to use instead of the bundled one
-}
-
-// Load reads config.toml. A missing file is fine; a broken or unknown line is an
-// error, for a setting that is silently ignored protects nobody.
-func (p Paths) Load() (Settings, error) {
-	var s Settings
-	meta, err := toml.DecodeFile(p.ConfigFile(), &s)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return s, nil
-	case err != nil:
-		return s, domain.E(domain.CodeInvalid, "the settings in "+p.ConfigFile()+" cannot be read", "mend the file or move it away", err)
-	}
-	if un := meta.Undecoded(); len(un) > 0 {
-		return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s has an unknown setting %q", p.ConfigFile(), un[0]), "remove it, or check its spelling", nil)
-	}
-	if s.Machine != "" && s.Machine != "lima" && s.Machine != "local" {
-		return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: machine is %q", p.ConfigFile(), s.Machine), "use lima or local", nil)
-	}
-	for name, v := range map[string]int{"cpus": s.CPUs, "memory_mib": s.Memory, "disk_gib": s.Disk, "question_minutes": s.QuestionMinutes, "hold_seconds": s.HoldSeconds} {
-		if v < 0 || v > 1<<20 {
-			return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: %s is %d", p.ConfigFile(), name, v), "give a number of at least 0", nil)
-		}
-	}
-	if s.Resolver != "" {
-		if host, port, err := net.SplitHostPort(s.Resolver); err != nil || host == "" || port == "" {
-			return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: resolver is %q", p.ConfigFile(), s.Resolver), "give an address and a port, such as 192.0.2.53:53", err)
-		}
-	}
-	if s.Limactl != "" && !filepath.IsAbs(s.Limactl) {
-		return s, domain.E(domain.CodeInvalid, fmt.Sprintf("%s: limactl is %q", p.ConfigFile(), s.Limactl), "give an absolute path", nil)
-	}
-	return s, nil
-}
 
 // Prepare makes the data folder: private to the user, and readable by nobody else
 // but the service user's own part of it when the core runs as root.

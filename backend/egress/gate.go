@@ -54,6 +54,8 @@ type Config struct {
 	// Hold is how long a connection waits for an answer before it is refused
 	// while the question stays open. 0 = 5 minutes.
 	Hold time.Duration
+	// HoldNow, when set, is asked for Hold each time.
+	HoldNow func() time.Duration
 	// DialTimeout per address. 0 = 15 seconds.
 	DialTimeout time.Duration
 	// CheckPublic decides whether an address may be dialled. nil = CheckPublic.
@@ -184,7 +186,7 @@ func (g *Gate) ask(ctx context.Context, s Scope, t Target, method string) (strin
 	w.n++
 	g.mu.Unlock()
 	defer func() { g.mu.Lock(); w.n--; g.mu.Unlock() }()
-	timer := time.NewTimer(g.cfg.Hold)
+	timer := time.NewTimer(g.hold())
 	defer timer.Stop()
 	select {
 	case <-w.done:
@@ -204,6 +206,15 @@ func (g *Gate) ask(ctx context.Context, s Scope, t Target, method string) (strin
 		return "", &refusal{status: 403, reason: "refused: " + t.String() + ": " + reason, asked: w.verdict.Asked}
 	}
 	return w.verdict.Rule, nil
+}
+
+func (g *Gate) hold() time.Duration {
+	if g.cfg.HoldNow != nil {
+		if d := g.cfg.HoldNow(); d > 0 {
+			return d
+		}
+	}
+	return g.cfg.Hold
 }
 
 // put starts the wait for a question's answer; g.mu is held.

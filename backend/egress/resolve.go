@@ -13,6 +13,11 @@ import (
 
 const hostsFile = "/etc/hosts"
 
+// SystemResolve is what a Config without Resolve uses.
+func SystemResolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	return systemResolve(ctx, host)
+}
+
 // systemResolve asks the system's resolver for exactly the name that was shown. The
 // dot at its end keeps search domains out, which could make another name of it; it
 // also hides the name from the hosts file, so that is read first.

@@ -572,7 +572,6 @@ func TestStore(t *testing.T) {
 	if err := os.WriteFile(user, []byte(noPush), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check("not read yet", "p1", domain.Allow)
 	if err := s.Reload(); err != nil {
 		t.Fatal(err)
 	}

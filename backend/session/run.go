@@ -43,7 +43,7 @@ func (st *Step) ask() bool {
 	ap, err := a.s.cfg.Ledger.Ask(st.ctx, approval.Request{
 		Project: a.who.ProjectID, Session: a.who.ID, Step: st.ID, Actor: st.actor, Kind: "step", Title: st.p.Title,
 		Detail: append(slices.Clone(st.p.Detail), event.Field{Name: "why this asks", Value: st.decision.Reason, Origin: domain.OriginHost}),
-		Digest: st.digest, Expires: a.s.cfg.QuestionLife,
+		Digest: st.digest, Expires: a.s.cfg.questionLife(),
 		Choices:  choices,
 		FreeText: true,
 	})
@@ -319,7 +319,7 @@ func (q asker) AskUser(ctx context.Context, in tool.Question) (tool.Reply, error
 	st.asked = ""
 	if id == "" {
 		ap, err := st.a.s.cfg.Ledger.Ask(ctx, approval.Request{Project: st.a.who.ProjectID, Session: st.a.who.ID, Step: st.ID, Actor: st.actor,
-			Kind: "question", Title: clip(in.Text, 2000), Digest: st.digest, Choices: choices, FreeText: in.FreeText || len(in.Options) == 0, Expires: st.a.s.cfg.QuestionLife})
+			Kind: "question", Title: clip(in.Text, 2000), Digest: st.digest, Choices: choices, FreeText: in.FreeText || len(in.Options) == 0, Expires: st.a.s.cfg.questionLife()})
 		if err != nil {
 			return tool.Reply{}, err
 		}

@@ -62,6 +62,15 @@ type Config struct {
 	CloseBrowser func(id domain.SessionID)
 	// QuestionLife is how long a step's question waits; 0 = for ever.
 	QuestionLife time.Duration
+	// QuestionLifeNow, when set, is asked for it each time.
+	QuestionLifeNow func() time.Duration
+}
+
+func (c *Config) questionLife() time.Duration {
+	if c.QuestionLifeNow != nil {
+		return c.QuestionLifeNow()
+	}
+	return c.QuestionLife
 }
 
 // errLeaving is the cause with which contexts end when the core goes: what runs
