@@ -118,6 +118,35 @@ export type Imported = Data<'project.imported'>
 export type Stats = Data<'machine.stats'>
 export interface Progress { phase: string; text: string; done: number; total: number; at: number; /** When the first of it was told. */ since?: number }
 export interface ReviewRow { id: string; at: number; base: string; candidate: string; files: number; units: number; remote: string; ref: string; pushed?: 'running' | 'ok' | 'failed' }
+/** A path the watcher saw change. sealed: a checkpoint holds the change. */
+export interface Touch { op: string; at: number; step: string; sealed: boolean }
+/** One connection of a machine, or one that was not let through. */
+export interface Conn {
+  id: string
+  at: number
+  state: 'open' | 'closed' | 'blocked'
+  host: string
+  port: number
+  method: string
+  addr: string
+  /** The rule that let it through or stopped it, or why it was stopped. */
+  why: string
+  /** Who asked for it, as the guest says. */
+  claim: string
+  session: string
+  step: string
+  out: number
+  in: number
+  ms: number
+  error: string
+  /** The question about it that was asked. */
+  approval: string
+}
+/**
+ * The connections of a project, oldest first, the newest so many. The table is
+ * changed in place; the record around it is new with each change.
+ */
+export interface NetLog { all: Map<string, Conn>; dropped: number; blocked: number; open: number; out: number; in: number }
 export interface ProjectState {
   id: string
   name: string
@@ -138,7 +167,10 @@ export interface ProjectState {
   hosts: string[]
   blocked: number
   /** Paths the watcher saw change since the page is open, newest last. */
-  touched: Record<string, { op: string; at: number }>
+  touched: Record<string, Touch>
+  /** What is known of the watcher itself: resyncs counts how often changes may have been missed. */
+  watch: { degraded: boolean; resyncs: number; dropped: number; n: number; seal: { at: number; paths: Set<string> } }
+  net: NetLog
   at: number
 }
 export interface State {

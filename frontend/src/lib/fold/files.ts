@@ -2,17 +2,33 @@ import type { Envelope } from '../../api/types'
 import type { About } from './fold'
 
 /** The watcher's live view of a workspace: what was touched since the page is open. */
-export function foldFiles({ project, put }: About, { type, data: d, at }: Envelope) {
+export function foldFiles({ project, put }: About, { type, data: d, at, step_id }: Envelope) {
   if (type !== 'files.touched' || !project) return
   const touched = { ...project.touched }
   for (const c of d.changes ?? []) {
+    const before = touched[c.path]
     delete touched[c.path] // the newest last
-    touched[c.path] = { op: c.op, at }
+    // What was added since the last checkpoint and then changed is still an addition.
+    const op = before && !before.sealed && before.op === 'add' && c.op === 'modify' ? 'add' : c.op
+    // The watcher speaks a moment after the fact: the checkpoint may have been quicker.
+    const sealed = at - project.watch.seal.at < LATE && project.watch.seal.paths.has(c.path)
+    touched[c.path] = { op, at, step: step_id ?? '', sealed }
   }
   const paths = Object.keys(touched)
   for (const p of paths.slice(0, Math.max(0, paths.length - TOUCHED))) delete touched[p]
-  put.project({ touched })
+  const w = project.watch
+  put.project({ touched, watch: { ...w, degraded: !!d.degraded, resyncs: w.resyncs + (d.resync ? 1 : 0), dropped: w.dropped + (d.dropped ?? 0), n: w.n + 1 } })
+}
+
+/** A checkpoint was taken: what was touched before it is in it, or was undone. */
+export function sealTouched({ project, put }: About, at: number, paths: string[]) {
+  if (!project) return
+  const touched = { ...project.touched }
+  for (const [p, t] of Object.entries(touched)) if (!t.sealed && t.at <= at) touched[p] = { ...t, sealed: true }
+  put.project({ touched, watch: { ...project.watch, seal: { at, paths: new Set(paths) } } })
 }
 
 /** How many touched paths a project remembers. */
 const TOUCHED = 500
+/** How far the watcher is behind a checkpoint at most, in milliseconds. */
+const LATE = 2000

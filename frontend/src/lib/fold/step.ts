@@ -1,10 +1,12 @@
 import type { Envelope } from '../../api/types'
+import { sealTouched } from './files'
 import type { About } from './fold'
 
 /** How much of a running step's output is kept to be looked at: at least this, at most twice it. */
 const LIVE = 64 * 1024
 
-export function foldStep({ s, session, step, put }: About, e: Envelope) {
+export function foldStep(about: About, e: Envelope) {
+  const { s, session, step, put } = about
   const { type, data: d } = e
   switch (type) {
     case 'step.requested': {
@@ -40,6 +42,7 @@ export function foldStep({ s, session, step, put }: About, e: Envelope) {
       break
     case 'step.sealed': {
       const changes = d.changes ?? []
+      if (d.commit) sealTouched(about, e.at, changes.map((c) => c.path))
       put.step({ state: 'sealed', changes, ignored: d.ignored, commit: d.commit, failed: d.failed, missed: d.not_captured ?? undefined, same: d.same, more: d.more })
       const x = step && s.sessions[step.session]
       if (!step || !x || (!changes.length && !d.ignored)) break
