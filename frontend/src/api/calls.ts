@@ -1,6 +1,6 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { Doctor, Info, NewProject, Plan, Project, Push, Review, Rule } from './types'
+import type { Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, StepDiff } from './types'
 
 const id = encodeURIComponent
 export interface Target { remote: string; ref: string; message?: string; history?: boolean; digest?: string }
@@ -8,6 +8,7 @@ export interface CheckLine { name: string; code: string }
 
 export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
+  quit: (now: boolean) => call<unknown>('POST', '/v1/quit', { now }),
   doctor: () => call<Doctor>('GET', '/v1/doctor'),
   projects: async () => (await call<Project[] | null>('GET', '/v1/projects')) ?? [],
   rules: async (project: string) => (await call<Rule[] | null>('GET', `/v1/projects/${id(project)}/rules`)) ?? [],
@@ -22,9 +23,30 @@ export const calls = {
   cancel: (session: string, step?: string) => call<unknown>('POST', `/v1/sessions/${id(session)}/cancel`, step ? { step_id: step } : {}),
   say: (session: string, text: string) => call<unknown>('POST', `/v1/sessions/${id(session)}/messages`, { text }),
   answer: (question: string, b: { digest: string; choice: string; text?: string }) => call<unknown>('POST', `/v1/approvals/${id(question)}/answer`, b),
+  files: async (project: string, path: string, start = false, signal?: AbortSignal) => {
+    const r = await call<{ entries: FileEntry[] | null; more?: boolean }>('GET', `/v1/projects/${id(project)}/files?path=${id(path || '/workspace')}${start ? '&start=true' : ''}`, undefined, signal)
+    return { entries: r.entries ?? [], more: !!r.more }
+  },
+  file: (project: string, path: string, offset: number, limit: number, signal?: AbortSignal) =>
+    call<FileContent>('GET', `/v1/projects/${id(project)}/file?path=${id(path)}&offset=${offset}&limit=${limit}`, undefined, signal),
+  findFiles: async (project: string, pattern: string, signal?: AbortSignal) => {
+    const r = await call<{ paths: string[] | null; more?: boolean }>('GET', `/v1/projects/${id(project)}/find?pattern=${id(pattern)}`, undefined, signal)
+    return { paths: r.paths ?? [], more: !!r.more }
+  },
+  stepDiff: (session: string, step: string, path: string, signal?: AbortSignal) =>
+    call<StepDiff>('GET', `/v1/sessions/${id(session)}/steps/${id(step)}/diff?path=${id(path)}`, undefined, signal),
+  addRule: (project: string, b: { host: string; port?: number; decision: 'allow' | 'deny' }) => call<Rule>('POST', `/v1/projects/${id(project)}/rules`, b),
   openReview: (project: string, b: { remote?: string; ref?: string }) => call<Review>('POST', `/v1/projects/${id(project)}/reviews`, b),
-  review: (review: string) => call<Review>('GET', `/v1/reviews/${id(review)}`),
-  decide: (review: string, b: { file?: string; unit?: string; decision: 'accept' | 'reject' | 'undecided' }) => call<Review>('POST', `/v1/reviews/${id(review)}/decisions`, b),
+  reviews: async (project: string) => (await call<Review[] | null>('GET', `/v1/reviews?project_id=${id(project)}`)) ?? [],
+  // Brief answers leave the lines of the hunks out: the page has them, and they never change.
+  review: (review: string, brief = false) => call<Review>('GET', `/v1/reviews/${id(review)}${brief ? '?brief=true' : ''}`),
+  decide: (review: string, b: { file?: string; unit?: string; decision: 'accept' | 'reject' | 'undecided' }) => call<Review>('POST', `/v1/reviews/${id(review)}/decisions?brief=true`, b),
+  viewed: (review: string, file: string, viewed: boolean) => call<Review>('POST', `/v1/reviews/${id(review)}/viewed?brief=true`, { file, viewed }),
+  comment: (review: string, b: { file: string; side?: 'old' | 'new'; line?: number; unit?: string; text: string }) => call<Review>('POST', `/v1/reviews/${id(review)}/comments?brief=true`, b),
+  editComment: (review: string, comment: string, text: string) => call<Review>('PUT', `/v1/reviews/${id(review)}/comments/${id(comment)}?brief=true`, { text }),
+  removeComment: (review: string, comment: string) => call<Review>('DELETE', `/v1/reviews/${id(review)}/comments/${id(comment)}?brief=true`),
+  sendComments: (review: string, b: { session_id: string; comments?: string[]; rejected?: boolean }) => call<Review>('POST', `/v1/reviews/${id(review)}/comments/send?brief=true`, b),
+  reviewLines: (review: string, file: string, side: 'old' | 'new', from: number, to: number) => call<FileLines>('GET', `/v1/reviews/${id(review)}/files/${id(file)}/lines?side=${side}&from=${from}&to=${to}`),
   plan: (review: string, t: Target) => call<Plan>('POST', `/v1/reviews/${id(review)}/plan`, t),
   push: (review: string, t: Target) => call<Push>('POST', `/v1/reviews/${id(review)}/push`, t),
 }
