@@ -7,7 +7,7 @@ import { Layout } from './layout.svelte'
 import { Making } from './making.svelte'
 import { Notes } from './notes.svelte'
 
-export type Panel = '' | 'project' | 'work' | 'keys' | 'palette'
+export type Panel = '' | 'project' | 'work' | 'keys' | 'palette' | 'quit' | 'about'
 export type Screen = 'session' | 'review' | 'settings' | 'doctor'
 /** The panes at the right: one above, and perhaps one below it. */
 export interface Panes { top: PaneId; below: PaneId | '' }
