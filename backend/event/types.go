@@ -344,7 +344,8 @@ type (
 	FilesTouched struct {
 		Changes  []FileChange `json:"changes"`
 		Degraded bool         `json:"degraded,omitempty"`
-		Resync   bool         `json:"resync,omitempty"`
+		Resync   bool         `json:"resync,omitempty"`  // changes may have been missed before it
+		Dropped  int          `json:"dropped,omitempty"` // paths that were touched and are not listed
 	}
 	// CheckRan: a declared check's verdict on a turn.
 	CheckRan struct {
