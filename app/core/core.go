@@ -210,13 +210,13 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 		return nil, err
 	}
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
+	c.goes(c.followFiles)
 	return c, nil
 }
 
 // socketFits: the system keeps a socket's path in about a hundred bytes. It is looked
 // at before anything is made.
 func socketFits(path string) error {
-	c.goes(c.followFiles)
 	if len(path) > 100 {
 		return domain.E(domain.CodeInvalid, fmt.Sprintf("the path of the core's socket has %d bytes, more than the system takes (100): %s", len(path), path), "set GLASSHOUSE_DATA to a shorter folder", nil)
 	}
