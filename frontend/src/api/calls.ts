@@ -1,6 +1,6 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, StepDiff } from './types'
+import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, StepDiff } from './types'
 
 const id = encodeURIComponent
 export interface Target { remote: string; ref: string; message?: string; history?: boolean; digest?: string }
@@ -36,6 +36,7 @@ export const calls = {
   stepDiff: (session: string, step: string, path: string, signal?: AbortSignal) =>
     call<StepDiff>('GET', `/v1/sessions/${id(session)}/steps/${id(step)}/diff?path=${id(path)}`, undefined, signal),
   addRule: (project: string, b: { host: string; port?: number; decision: 'allow' | 'deny' }) => call<Rule>('POST', `/v1/projects/${id(project)}/rules`, b),
+  browser: (session: string, signal: AbortSignal) => call<BrowserView>('GET', `/v1/sessions/${id(session)}/browser`, undefined, signal),
   openReview: (project: string, b: { remote?: string; ref?: string }) => call<Review>('POST', `/v1/projects/${id(project)}/reviews`, b),
   reviews: async (project: string) => (await call<Review[] | null>('GET', `/v1/reviews?project_id=${id(project)}`)) ?? [],
   // Brief answers leave the lines of the hunks out: the page has them, and they never change.

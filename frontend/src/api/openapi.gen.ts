@@ -126,6 +126,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/image/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give up building the guest image; a build that a project's making waits for goes on */
+        post: operations["cancel-image"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/info": {
         parameters: {
             query?: never;
@@ -171,6 +188,40 @@ export interface paths {
         put?: never;
         /** Check the log's hash chain */
         post: operations["verify-log"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/policy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The rules in force and the files they come from, read now */
+        get: operations["get-policy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/policy/reload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Read all rules files again; a change of one is seen by itself too */
+        post: operations["reload-policy"];
         delete?: never;
         options?: never;
         head?: never;
@@ -225,6 +276,23 @@ export interface paths {
         post?: never;
         /** Stop the machine and move it to the trash; the source stays */
         delete: operations["delete-project"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give up the making of a project, or the start of its machine; answers when that is over */
+        post: operations["cancel-project"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -850,6 +918,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Settings, when they count, and the places on this computer */
+        get: operations["get-settings"];
+        /** Write settings into config.toml; what can be is in force at once */
+        put: operations["put-settings"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/terminals/{id}": {
         parameters: {
             query?: never;
@@ -1017,6 +1103,13 @@ export interface components {
             /** @description empty = everything the session runs */
             step_id?: string;
         };
+        Cancelled: {
+            /**
+             * @description create: the project is deleted, nothing of it is left; start: the machine is off; image: nobody builds it any more
+             * @enum {string}
+             */
+            what: "create" | "start" | "image";
+        };
         CommentInBody: {
             /** @description the file's id */
             file: string;
@@ -1079,6 +1172,8 @@ export interface components {
             checks?: components["schemas"]["EventCheck"][] | null;
             /** @enum {string} */
             class?: "ephemeral" | "task" | "workspace";
+            /** @description what the agent will be given: when it is refused, no session is made. Give it to the turn too */
+            input?: string;
             /** @enum {string} */
             mode?: "auto" | "ask" | "plan";
             project_id: string;
@@ -1367,6 +1462,7 @@ export interface components {
             "rule.removed": components["schemas"]["EventRuleRemoved"];
             "session.created": components["schemas"]["EventSessionCreated"];
             "session.state": components["schemas"]["EventSessionState"];
+            "settings.changed": components["schemas"]["EventSettingsChanged"];
             "step.decided": components["schemas"]["EventStepDecided"];
             "step.ended": components["schemas"]["EventStepEnded"];
             "step.output": components["schemas"]["EventStepOutput"];
@@ -1497,6 +1593,10 @@ export interface components {
         EventSessionState: {
             reason?: string;
             state: string;
+        };
+        EventSettingsChanged: {
+            by: string;
+            settings: string[] | null;
         };
         EventStepDecided: {
             decision: string;
@@ -1752,11 +1852,14 @@ export interface components {
             hash: string;
         };
         Info: {
+            default_kind: string;
             /** Format: int64 */
             latest_event_id: number;
             machine_kinds: {
                 [key: string]: components["schemas"]["Kind"];
             };
+            /** @description a guest image that is being built without a machine */
+            progress?: components["schemas"]["EventMachineProgress"];
             version: string;
         };
         Kind: {
@@ -1786,6 +1889,8 @@ export interface components {
             state: string;
         };
         NewProject: {
+            /** @description branch of an address to begin at; empty = the one its HEAD names */
+            branch?: string;
             /** Format: int64 */
             cpus?: number;
             /** Format: int64 */
@@ -1798,7 +1903,9 @@ export interface components {
             /** Format: int64 */
             memory_mib?: number;
             name?: string;
-            /** @description absolute path of a folder or repository; empty = an empty workspace */
+            /** @description when the name is taken, put the next free number behind it instead of refusing */
+            next_name?: boolean;
+            /** @description absolute path of a folder or repository, or an address: https://HOST/PATH, ssh://HOST/PATH, HOST:PATH, file:///PATH (never with credentials: yours are used); empty = an empty workspace */
             source?: string;
             /** @description changed files of the source to bring along */
             with?: string[] | null;
@@ -1831,6 +1938,27 @@ export interface components {
             parent?: string;
             ref: string;
             tree: string;
+        };
+        PolicyRule: {
+            /** @enum {string} */
+            decision: "allow" | "ask" | "deny";
+            /** @description hosts it names; the egress gate keeps to it too */
+            hosts?: string[] | null;
+            id: string;
+            reason?: string;
+            text: string;
+            /** @enum {string} */
+            tier: "builtin" | "user" | "project";
+        };
+        PolicyView: {
+            /** @description why a file is not in force as it is; rules from before are, or everything but reading asks */
+            fault?: string;
+            /** @description the files behind them, as they are on disk now */
+            files: components["schemas"]["RulesFile"][] | null;
+            /** @description in force, all weighed together: the strictest that matches wins */
+            rules: components["schemas"]["PolicyRule"][] | null;
+            /** @description changes whenever a rule does */
+            version: string;
         };
         Problem: {
             /** Format: int64 */
@@ -1868,6 +1996,8 @@ export interface components {
             machine_kind: string;
             machine_state: string;
             name: string;
+            /** @description what is being done for it now: its making, or the start of its machine */
+            progress?: components["schemas"]["EventMachineProgress"];
             source: string;
             /** @description false must be shown as: not a VM */
             vm: boolean;
@@ -1931,6 +2061,18 @@ export interface components {
             /** Format: int64 */
             undecided: number;
         };
+        RulesFile: {
+            /** @description what is wrong with it: it then adds no rules, and rules from before stay in force */
+            fault?: string;
+            /** @description empty: the built-in rules */
+            path?: string;
+            /** @description the file, at most 256 KiB of it */
+            text: string;
+            /** @description false: no such file, so no rules of it */
+            there: boolean;
+            /** @enum {string} */
+            tier: "builtin" | "user" | "project";
+        };
         SayInBody: {
             text: string;
         };
@@ -1969,6 +2111,69 @@ export interface components {
             steps: number;
             title: string;
             turn_id?: string;
+        };
+        Settings: {
+            /**
+             * Format: int64
+             * @description of new machines; 0 = the usual
+             */
+            cpus: number;
+            /**
+             * Format: int64
+             * @description of new machines, in GiB; 0 = the usual
+             */
+            disk_gib: number;
+            /**
+             * Format: int64
+             * @description how long a connection waits for an answer; 0 = 300
+             */
+            hold_seconds: number;
+            /** @description path of a limactl to use instead of the bundled one; empty = the bundled one */
+            limactl: string;
+            /**
+             * @description kind of machine new projects get; empty = the usual of this system
+             * @enum {string}
+             */
+            machine: "" | "lima" | "local";
+            /**
+             * Format: int64
+             * @description of new machines, in MiB; 0 = the usual
+             */
+            memory_mib: number;
+            /**
+             * Format: int64
+             * @description how long a question waits before it expires; 0 = for ever
+             */
+            question_minutes: number;
+            /** @description a DNS server, address:port, for the egress gate; empty = the system's */
+            resolver: string;
+        };
+        SettingsPaths: {
+            cache: string;
+            config: string;
+            core_log: string;
+            data: string;
+            images: string;
+            logs: string;
+            policy: string;
+            settings: string;
+            socket: string;
+            trash: string;
+        };
+        SettingsView: {
+            /** @description when a change counts: now, new (machines made from then on) or restart (of the core) */
+            applies: {
+                [key: string]: string;
+            };
+            paths: components["schemas"]["SettingsPaths"];
+            /** @description why config.toml cannot be read now; settings are then those in force */
+            problem?: string;
+            /** @description what config.toml holds now; 0 and empty = the usual */
+            settings: components["schemas"]["Settings"];
+            /** @description what an unset one means, where that is not the driver's own */
+            usual: components["schemas"]["Settings"];
+            /** @description settings of the file that the core does not work with yet: it has to start again for them */
+            waiting: string[] | null;
         };
         StepDiff: {
             /** Format: int64 */
@@ -2346,6 +2551,35 @@ export interface operations {
             };
         };
     };
+    "cancel-image": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cancelled"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
     info: {
         parameters: {
             query?: never;
@@ -2429,6 +2663,70 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Report"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "get-policy": {
+        parameters: {
+            query?: {
+                /** @description with this project's own rules too */
+                project_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "reload-policy": {
+        parameters: {
+            query?: {
+                /** @description with this project's own rules too */
+                project_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyView"];
                 };
             };
             /** @description Error */
@@ -2591,6 +2889,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["None"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "cancel-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cancelled"];
                 };
             };
             /** @description Error */
@@ -4091,6 +4423,71 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TurnOut"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "get-settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettingsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "put-settings": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Settings"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettingsView"];
                 };
             };
             /** @description Error */

@@ -25,6 +25,13 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
   return (text ? JSON.parse(text) : undefined) as T
 }
 
+/** The answer to a GET as it is, for what is no JSON. What went wrong is thrown as by call. */
+export async function answer(path: string, signal?: AbortSignal): Promise<Response> {
+  const res = await reach(path, { signal: signal ?? null })
+  if (!res.ok) throw new CallError(res.status, parseError(res.status, await res.text()))
+  return res
+}
+
 /** The bytes of an artefact, at most max of them. */
 export async function blob(sha: string, max: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
   const res = await reach(`/v1/blobs/${encodeURIComponent(sha)}`, { signal: signal ?? null })

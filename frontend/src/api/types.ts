@@ -21,6 +21,7 @@ export type Info = S['Info']
 export type ApiError = S['ApiError']
 export type NewProject = S['NewProject']
 export type Doctor = S['Doctor']
+export type BrowserView = S['BrowserView']
 /** An egress rule or a remembered answer of a project. */
 export type Rule = S['Grant']
 

@@ -29,7 +29,7 @@ export interface PaneDef {
 
 export const panes: PaneDef[] = [
   { id: 'changes', title: 'Changes', key: '1', view: Changes, badge: (_store, _, session) => String(session?.files.size || '') },
-  { id: 'browser', title: 'Browser', key: '2', view: Browser },
+  { id: 'browser', title: 'Browser', key: '2', view: Browser, badge: (_store, _, session) => (session?.browser?.open ? String(session.browser.tabs || '') : '') },
   { id: 'terminal', title: 'Terminal', key: '3', view: Terminal },
   { id: 'files', title: 'Files', key: '4', view: Files },
   { id: 'network', title: 'Network', key: '5', view: Network, badge: (_, p) => (p.hosts.length ? `${p.hosts.length}` : '') },

@@ -1,4 +1,5 @@
 import type { Data, Envelope } from '../api/types'
+import { foldBrowser } from './fold/browser'
 import { foldFiles } from './fold/files'
 import { about, type About } from './fold/fold'
 import { foldNet } from './fold/net'
@@ -90,6 +91,8 @@ export type Item =
  * that no view has to go through all steps to know them.
  */
 export interface SessionState {
+  /** What its browser showed when it was told last; a page that was just loaded does not know. */
+  browser?: BrowserNow
   id: string
   project: string
   title: string
@@ -114,6 +117,7 @@ export interface SessionState {
   /** The newest turn. */
   turn?: Turn
 }
+export interface BrowserNow extends Data<'browser.changed'> { at: number }
 export type Imported = Data<'project.imported'>
 export type Stats = Data<'machine.stats'>
 export interface Progress { phase: string; text: string; done: number; total: number; at: number; /** When the first of it was told. */ since?: number }
@@ -204,7 +208,7 @@ export function apply(s: State, e: Envelope): State {
 }
 
 const folds: Record<string, (a: About, e: Envelope) => void> = {
-  core: foldProject, project: foldProject, machine: foldProject,
+  core: (a, e) => { foldProject(a, e); foldBrowser(a, e) }, browser: foldBrowser, project: foldProject, machine: foldProject,
   session: foldSession, turn: foldSession, message: foldSession, check: foldSession,
   approval: foldQuestion, step: foldStep, egress: foldNet, files: foldFiles, review: foldReview, push: foldReview,
 }
