@@ -41,6 +41,27 @@ export async function blob(sha: string, max: number, signal?: AbortSignal): Prom
   return b
 }
 
+/** An artefact as text, piece by piece as it comes, at most max bytes of it; says how much it left out. */
+export async function blobText(sha: string, max: number, onPiece: (text: string) => void, signal?: AbortSignal): Promise<number> {
+  const res = await reach(`/v1/blobs/${encodeURIComponent(sha)}`, { signal: signal ?? null })
+  if (!res.ok || !res.body) throw new CallError(res.status, parseError(res.status, await res.text()))
+  const reader = res.body.getReader()
+  const dec = new TextDecoder()
+  let got = 0
+  let left = 0
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) break
+    const some = value.subarray(0, Math.max(0, max - got))
+    got += some.length
+    left += value.length - some.length
+    if (some.length) onPiece(dec.decode(some, { stream: true }))
+  }
+  const rest = dec.decode()
+  if (rest) onPiece(rest)
+  return left
+}
+
 // What proves to `serve` that this page is its own. A cookie goes to every port of
 // the computer; this stays with the page's origin. The window needs none.
 const STORED = 'glasshouse-key'
