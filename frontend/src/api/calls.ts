@@ -1,14 +1,20 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, StepDiff } from './types'
+import type { Cancelled, PolicyView, SettingsView } from './types'
+import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
 
 const id = encodeURIComponent
 export interface Target { remote: string; ref: string; message?: string; history?: boolean; digest?: string }
 export interface CheckLine { name: string; code: string }
 
+/** The settings in what the core answered. */
+const settingsOf = (v: unknown): Settings => (v as { settings?: Settings }).settings ?? (v as Settings)
+
 export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
   quit: (now: boolean) => call<unknown>('POST', '/v1/quit', { now }),
+  settings: async () => settingsOf(await call<unknown>('GET', '/v1/settings')),
+  set: async (s: Settings) => settingsOf(await call<unknown>('PUT', '/v1/settings', s)),
   doctor: () => call<Doctor>('GET', '/v1/doctor'),
   projects: async () => (await call<Project[] | null>('GET', '/v1/projects')) ?? [],
   rules: async (project: string) => (await call<Rule[] | null>('GET', `/v1/projects/${id(project)}/rules`)) ?? [],
@@ -48,6 +54,17 @@ export const calls = {
   removeComment: (review: string, comment: string) => call<Review>('DELETE', `/v1/reviews/${id(review)}/comments/${id(comment)}?brief=true`),
   sendComments: (review: string, b: { session_id: string; comments?: string[]; rejected?: boolean }) => call<Review>('POST', `/v1/reviews/${id(review)}/comments/send?brief=true`, b),
   reviewLines: (review: string, file: string, side: 'old' | 'new', from: number, to: number) => call<FileLines>('GET', `/v1/reviews/${id(review)}/files/${id(file)}/lines?side=${side}&from=${from}&to=${to}`),
+  terminals: async (project: string) => (await call<Terminal[] | null>('GET', `/v1/projects/${id(project)}/terminals`)) ?? [],
+  openTerminal: (project: string, b: { session_id?: string; rows: number; cols: number }) => call<Terminal>('POST', `/v1/projects/${id(project)}/terminals`, b),
+  typeInto: (terminal: string, b: { data: string; epoch: string; writer: string; seq: number }) => call<unknown>('POST', `/v1/terminals/${id(terminal)}/input`, b),
+  resizeTerminal: (terminal: string, rows: number, cols: number) => call<unknown>('POST', `/v1/terminals/${id(terminal)}/size`, { rows, cols }),
+  closeTerminal: (terminal: string) => call<unknown>('DELETE', `/v1/terminals/${id(terminal)}`),
+  buildImage: (signal?: AbortSignal) => call<{ hash: string }>('POST', '/v1/image', {}, signal),
+  cancelImage: () => call<Cancelled>('POST', '/v1/image/cancel', {}),
+  /** The settings with when each counts, what waits for a restart, and the places on this computer. */
+  settingsView: () => call<SettingsView>('GET', '/v1/settings'),
+  policy: (project?: string) => call<PolicyView>('GET', `/v1/policy${project ? `?project_id=${id(project)}` : ''}`),
+  reloadPolicy: (project?: string) => call<PolicyView>('POST', `/v1/policy/reload${project ? `?project_id=${id(project)}` : ''}`, {}),
   plan: (review: string, t: Target) => call<Plan>('POST', `/v1/reviews/${id(review)}/plan`, t),
   push: (review: string, t: Target) => call<Push>('POST', `/v1/reviews/${id(review)}/push`, t),
 }

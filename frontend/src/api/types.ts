@@ -20,6 +20,14 @@ export type StepDiff = S['StepDiff']
 export type Info = S['Info']
 export type ApiError = S['ApiError']
 export type NewProject = S['NewProject']
+/** What was given up. */
+export type Cancelled = S['Cancelled']
+export type SettingsView = S['SettingsView']
+export type PolicyView = S['PolicyView']
+export type PolicyRule = S['PolicyRule']
+export type RulesFile = S['RulesFile']
+export type Terminal = S['TerminalView']
+export type TerminalLine = S['TerminalLine']
 export type Doctor = S['Doctor']
 export type BrowserView = S['BrowserView']
 /** An egress rule or a remembered answer of a project. */
@@ -43,3 +51,6 @@ interface Head {
 /** An event as /v1/events sends it: its type says what `data` is. */
 export type Envelope = { [T in EventType]: Head & { type: T; data: Payloads[T] } }[EventType]
 export type Data<T extends EventType> = Payloads[T]
+
+/** What a person can set; an empty text or 0 is the usual. */
+export interface Settings { machine: '' | 'lima' | 'local'; cpus: number; memory_mib: number; disk_gib: number; resolver: string; question_minutes: number; hold_seconds: number; limactl: string }

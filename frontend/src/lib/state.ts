@@ -7,6 +7,7 @@ import { foldProject } from './fold/project'
 import { foldReview } from './fold/review'
 import { foldQuestion, foldSession } from './fold/session'
 import { foldStep } from './fold/step'
+import { foldTerminal } from './fold/terminal'
 
 // The page is a fold over events: apply() takes the state and one event; nothing
 // else changes it. The tables are changed in place, but every project, session,
@@ -120,7 +121,7 @@ export interface SessionState {
 export interface BrowserNow extends Data<'browser.changed'> { at: number }
 export type Imported = Data<'project.imported'>
 export type Stats = Data<'machine.stats'>
-export interface Progress { phase: string; text: string; done: number; total: number; at: number; /** When the first of it was told. */ since?: number }
+export interface Progress { phase: string; text: string; done: number; total: number; at: number; /** When the first of it was told. */ since?: number; /** What it is a part of: create, start or image. */ work?: string }
 export interface ReviewRow { id: string; at: number; base: string; candidate: string; files: number; units: number; remote: string; ref: string; pushed?: 'running' | 'ok' | 'failed' }
 /** A path the watcher saw change. sealed: a checkpoint holds the change. */
 export interface Touch { op: string; at: number; step: string; sealed: boolean }
@@ -168,6 +169,8 @@ export interface ProjectState {
   reviews: ReviewRow[]
   /** Counts what happened to reviews, so that an open one is read again. */
   reviewed: number
+  /** Comments that wait to be sent, each with the review it was made in. */
+  drafts?: Record<string, string>
   hosts: string[]
   blocked: number
   /** Paths the watcher saw change since the page is open, newest last. */
@@ -175,8 +178,11 @@ export interface ProjectState {
   /** What is known of the watcher itself: resyncs counts how often changes may have been missed. */
   watch: { degraded: boolean; resyncs: number; dropped: number; n: number; seal: { at: number; paths: Set<string> } }
   net: NetLog
+  /** Terminals a person opened, by id: those that run, and the last that ended while the page is open. */
+  terminals?: Record<string, TerminalRow>
   at: number
 }
+export interface TerminalRow { id: string; title: string; at: number; exit?: Data<'terminal.closed'>['exit'] }
 export interface State {
   last: number
   version: string
@@ -209,6 +215,6 @@ export function apply(s: State, e: Envelope): State {
 
 const folds: Record<string, (a: About, e: Envelope) => void> = {
   core: (a, e) => { foldProject(a, e); foldBrowser(a, e) }, browser: foldBrowser, project: foldProject, machine: foldProject,
-  session: foldSession, turn: foldSession, message: foldSession, check: foldSession,
-  approval: foldQuestion, step: foldStep, egress: foldNet, files: foldFiles, review: foldReview, push: foldReview,
+  session: foldSession, turn: foldSession, message: (a, e) => { foldSession(a, e); foldReview(a, e) }, check: foldSession,
+  terminal: foldTerminal, approval: foldQuestion, step: foldStep, egress: foldNet, files: foldFiles, review: foldReview, push: foldReview,
 }
