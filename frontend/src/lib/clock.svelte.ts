@@ -22,3 +22,6 @@ export function span(ms: number): string {
   if (s < 86_400) return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, '0')} m`
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`
 }
+
+/** The same where there is little room: "42 s", "2 m", "1 h". */
+export const brief = (ms: number): string => span(ms).split(' ').slice(0, 2).join(' ')

@@ -58,8 +58,8 @@ export class Store {
   merge(projects: Project[]) {
     for (const p of projects) {
       const known = this.#state.projects[p.id]
-      const progress = (p as { progress?: { phase: string; text: string; done?: number; total?: number; at?: number } }).progress
-      if (known && progress && !known.progress) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: progress.at ?? Date.now() } }
+      const progress = (p as { progress?: { phase: string; text: string; done?: number; total?: number; since?: number; work?: string } }).progress
+      if (known && progress && !known.progress) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: Date.now(), since: progress.since ?? Date.now(), ...(progress.work ? { work: progress.work } : {}) } }
     }
     this.#tick++
   }

@@ -20,3 +20,13 @@ export function keyOf(c: Choice, at: number, q: Question): string[] {
   // The options of a question by their number, as long as a key can say it.
   return q.kind === 'question' && at < 9 ? [String(at + 1)] : []
 }
+
+const SHORT: Record<string, string> = { 'Allow in this session': 'This session', 'Allow in this project': 'This project' }
+/** An answer's label as it is drawn beside the others. */
+export const shortly = (c: Choice): string => SHORT[c.label] ?? c.label
+
+/** What the rules of several answers have in common, when only their reach differs; empty: nothing. */
+export function common(saves: Choice[]): string {
+  const bare = saves.map((c) => (c.covers ?? '').replace(/, in this (session|project)$/, ''))
+  return saves.length > 1 && bare.every((b) => b === bare[0]) ? (bare[0] ?? '') : ''
+}

@@ -76,9 +76,14 @@ export function arrange(actions: Action[], query: string, recent: string[]): Gro
     if (!g) out.push((g = { name, rows: [] }))
     g.rows.push(r)
   }
+  out.sort((a, b) => place(a.name) - place(b.name))
   for (const g of out) if (g.name !== 'Recent') g.rows.sort((a, b) => Number(!!a.action.off) - Number(!!b.action.off))
   return out
 }
+/** The order of groups: what was used last, where to go, what is at hand, and the window last. */
+const ORDER = ['Recent', 'Go to', 'Session', 'Project']
+const LAST = ['Panes', 'Window']
+const place = (name: string): number => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length + 1 + LAST.indexOf(name))
 const rank = (recent: string[], id: string): number => (recent.includes(id) ? recent.indexOf(id) : recent.length)
 
 const KEEP = 'glasshouse.recent'

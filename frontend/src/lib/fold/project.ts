@@ -25,10 +25,10 @@ export function foldProject({ s, project, put }: About, { type, data: d, at }: E
       put.project({ machine: d.state, problem: d.problem ?? '', progress: undefined, ...(d.state === 'ready' ? {} : { stats: undefined, history: undefined }) })
       break
     case 'machine.progress': {
-      const since = (project ? project.progress : s.progress)?.since ?? at
-      const progress = { phase: d.phase, text: d.text, done: d.done ?? 0, total: d.total ?? 0, at, since }
+      const since = d.since ?? (project ? project.progress : s.progress)?.since ?? at
+      const progress = { phase: d.phase, text: d.text, done: d.done ?? 0, total: d.total ?? 0, at, since, work: d.work }
       if (project) put.project({ progress })
-      else s.progress = progress
+      else s.progress = d.phase === 'done' ? undefined : progress
       break
     }
     case 'machine.stats':
