@@ -202,7 +202,7 @@ func (d *demo) work(ctx context.Context, p httpapi.ProjectView) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	s, err := newSession(ctx, d.c, string(p.ID), "fix the failing test", "playbook", "", "", []string{"python3 -m unittest"})
+	s, err := newSession(ctx, d.c, string(p.ID), "fix the failing test", "playbook", "", "", "", []string{"python3 -m unittest"})
 	if err != nil {
 		return "", err
 	}
@@ -238,7 +238,7 @@ func (d *demo) answer(ctx context.Context, session string) error {
 
 // nothingSecret looks for what must not have come along.
 func (d *demo) nothingSecret(ctx context.Context, p httpapi.ProjectView) error {
-	s, err := newSession(ctx, d.c, string(p.ID), "look for what must not be here", "manual", "", "ephemeral", nil)
+	s, err := newSession(ctx, d.c, string(p.ID), "look for what must not be here", "manual", "", "", "ephemeral", nil)
 	if err != nil {
 		return err
 	}

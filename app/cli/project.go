@@ -19,7 +19,9 @@ func (e *env) projectCmd() *cobra.Command {
 		Use: "create [FOLDER]", Short: "Bring a folder or repository into a machine of its own", Args: cobra.MaximumNArgs(1),
 		Long: `Bring a folder or repository into a machine of its own. The folder is only read. What
 git ignores stays outside; so does what is not committed, but for files named with --with.
-Without a FOLDER the workspace is empty.`,
+An address (https://HOST/PATH, ssh://HOST/PATH, HOST:PATH or file:///PATH) is fetched with
+your own git credentials; one that holds credentials itself is refused. Without a FOLDER
+the workspace is empty.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && in.Name == "" {
 				return usage("give a FOLDER, or --name for an empty workspace")
@@ -59,7 +61,9 @@ Without a FOLDER the workspace is empty.`,
 			return nil
 		},
 	}
-	create.Flags().StringVar(&in.Name, "name", "", "name (default: the folder's)")
+	create.Flags().StringVar(&in.Name, "name", "", "name (default: the folder's or the address's last part)")
+	create.Flags().StringVar(&in.Branch, "branch", "", "branch of an address to begin at (default: the one its HEAD names)")
+	create.Flags().BoolVar(&in.NextName, "next-name", false, "when the name is taken, put the next free number behind it")
 	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM); default: the setting, else local on Linux")
 	create.Flags().StringSliceVar(&in.Overlay, "with", nil, "uncommitted files of the source to bring along; may be repeated")
 	create.Flags().IntVar(&in.CPUs, "cpus", 0, "processors")
@@ -118,7 +122,22 @@ Without a FOLDER the workspace is empty.`,
 			return nil
 		},
 	}
-	cmd.AddCommand(create, list, show, del)
+	giveUp := &cobra.Command{
+		Use: "cancel PROJECT", Short: "Give up the making of a project, or the start of its machine", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var out httpapi.Cancelled
+			if err := c.post(cmd.Context(), "/v1/projects/"+url.PathEscape(args[0])+"/cancel", nil, map[string]any{}, &out); err != nil {
+				return err
+			}
+			e.note("%s", map[string]string{"create": "given up; nothing of the project is left", "start": "given up; the machine is off"}[out.What])
+			return nil
+		},
+	}
+	cmd.AddCommand(create, list, show, giveUp, del)
 	return cmd
 }
 

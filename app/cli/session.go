@@ -29,7 +29,7 @@ func (e *env) sessionCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := newSession(cmd.Context(), c, args[0], title, "manual", mode, class, checks)
+			s, err := newSession(cmd.Context(), c, args[0], title, "manual", "", mode, class, checks)
 			if err != nil {
 				return err
 			}
@@ -121,9 +121,11 @@ func (e *env) sessionCmd() *cobra.Command {
 	return cmd
 }
 
-func newSession(ctx context.Context, c *Client, project, title, agent, mode, class string, checks []string) (httpapi.SessionAnswer, error) {
+// newSession makes a session. What its agent will be given is checked first: when it
+// is refused there is no session.
+func newSession(ctx context.Context, c *Client, project, title, agent, input, mode, class string, checks []string) (httpapi.SessionAnswer, error) {
 	in := map[string]any{"project_id": project, "agent": agent}
-	for k, v := range map[string]string{"title": title, "mode": mode, "class": class} {
+	for k, v := range map[string]string{"title": title, "mode": mode, "class": class, "input": input} {
 		if v != "" {
 			in[k] = v
 		}
@@ -154,7 +156,7 @@ func sessionFor(ctx context.Context, c *Client, session, project string) (string
 	if session != "" {
 		return session, func() {}, nil
 	}
-	s, err := newSession(ctx, c, project, "", "manual", "", "ephemeral", nil)
+	s, err := newSession(ctx, c, project, "", "manual", "", "", "ephemeral", nil)
 	if err != nil {
 		return "", nil, err
 	}
@@ -324,7 +326,7 @@ must succeed. Questions are answered in the window or with 'glasshouse approval 
 				return err
 			}
 			if session == "" {
-				s, err := newSession(cmd.Context(), c, project, filepath.Base(args[0]), agent, "", "", checks)
+				s, err := newSession(cmd.Context(), c, project, filepath.Base(args[0]), agent, string(text), "", "", checks)
 				if err != nil {
 					return err
 				}

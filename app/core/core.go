@@ -52,7 +52,7 @@ type Options struct {
 // Core is a running core.
 type Core struct {
 	opt       Options
-	set       config.Settings
+	set       inForce
 	lock      *os.File
 	log       *slog.Logger
 	runner    *proc.Runner
@@ -70,6 +70,8 @@ type Core struct {
 	browsers  *browsers
 	rules     *policy.Store
 	tools     *tool.Registry
+
+	watching *watching
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -119,7 +121,8 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Core{opt: opt, set: set, lock: lk, runner: &proc.Runner{}, quit: make(chan struct{})}
+	c := &Core{opt: opt, lock: lk, runner: &proc.Runner{}, quit: make(chan struct{}), watching: newWatching()}
+	c.set.put(set)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.log = slog.New(slog.NewTextHandler(opt.Log, nil))
 	defer func() {
@@ -157,22 +160,21 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if _, err := c.rules.Rules(""); err != nil {
 		c.log.Error("the policy file has a fault: what leaves a machine asks", "file", opt.Paths.PolicyFile(), "err", err)
 	}
-	c.images = &images{paths: opt.Paths, progs: c.progs, run: c.imageRun}
-	c.gate = egress.New(egress.Config{Match: c.matchEgress, Ask: c.askEgress, Record: c.record, Resolve: resolver(set.Resolver), Hold: time.Duration(set.HoldSeconds) * time.Second})
+	c.images = &images{paths: opt.Paths, progs: c.progs, make: c.makeImage}
+	c.gate = egress.New(egress.Config{Match: c.matchEgress, Ask: c.askEgress, Record: c.record, Resolve: c.resolve, HoldNow: c.hold})
 	managers, err := c.managers()
 	if err != nil {
 		return nil, err
 	}
-	c.fleet = machine.New(machine.Config{Managers: managers, Record: c.record,
-		Publish: func(n event.New) { _ = c.events.Publish(n) },
+	c.fleet = machine.New(machine.Config{Managers: managers, Record: c.recordMachine, Publish: c.publishMachine,
 		Open: func(ctx context.Context, conn io.ReadWriteCloser, h guest.EgressHandler) (guest.Guest, error) {
 			return client.Open(ctx, conn, h, client.Options{SetClock: true})
 		},
 		Egress: func(id domain.ProjectID) guest.EgressHandler { return door{c, id} },
 	})
 	c.projects = project.New(project.Config{Log: c.events, Ledger: c.ledger, Fleet: c.fleet, DefaultKind: c.defaultKind(),
-		Spec:   vm.Spec{CPUs: set.CPUs, MemoryMiB: set.Memory, DiskGiB: set.Disk},
-		Mirror: c.mirror, Trash: c.trash, Author: c.author})
+		Spec:   specOf(set),
+		Mirror: c.mirror, Trash: c.trash, Discard: c.discard, Author: c.author})
 	if err := c.projects.Load(ctx); err != nil {
 		return nil, err
 	}
@@ -185,7 +187,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	c.browsers = newBrowsers(func(n event.New) { _ = c.events.Publish(n) })
 	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools,
 		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close,
-		QuestionLife: time.Duration(set.QuestionMinutes) * time.Minute})
+		QuestionLifeNow: c.questionLife})
 	// The order matters: rules are loaded, so the gate may open; then machines
 	// that still run may be joined; then steps that ran are found
 	// again; then questions may expire, for their steps wait for them.
@@ -210,6 +212,8 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 		return nil, err
 	}
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
+	c.goes(c.projects.RepeatProgress)
+	c.goes(c.measure)
 	c.goes(c.followFiles)
 	return c, nil
 }
@@ -248,6 +252,24 @@ func (c *Core) record(ctx context.Context, n event.New) error {
 	return err
 }
 
+// recordMachine records what a machine became, and ends or begins what is told of its start.
+func (c *Core) recordMachine(ctx context.Context, n event.New) error {
+	err := c.record(ctx, n)
+	if m, ok := n.Payload.(*event.MachineState); ok {
+		c.projects.MachineState(n.ProjectID, m)
+	}
+	return err
+}
+
+// publishMachine says how far a machine's start is.
+func (c *Core) publishMachine(n event.New) {
+	if m, ok := n.Payload.(*event.MachineProgress); ok {
+		c.projects.TellProgress(n.ProjectID, *m)
+		return
+	}
+	_ = c.events.Publish(n)
+}
+
 // serve listens on the core's socket, readable by the user alone.
 func (c *Core) serve() error {
 	path := c.opt.Paths.Socket()
@@ -269,7 +291,8 @@ func (c *Core) serve() error {
 // Handler is the door /v1.
 func (c *Core) Handler() http.Handler {
 	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
-		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv})
+		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
+		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload})
 }
 
 func (c *Core) agent(kind, input string) (agent.Agent, error) {
@@ -406,6 +429,11 @@ func (c *Core) trash(id domain.ProjectID) (string, error) {
 	}
 	dst := filepath.Join(c.opt.Paths.Trash(), fmt.Sprintf("%s-%d", id, time.Now().UnixMilli()))
 	return dst, os.Rename(src, dst)
+}
+
+// discard removes what is kept on the host of a project that was never finished.
+func (c *Core) discard(id domain.ProjectID) error {
+	return os.RemoveAll(c.opt.Paths.Project(string(id)))
 }
 
 // resolver asks one DNS server instead of the system's when the settings name one.

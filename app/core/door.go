@@ -9,7 +9,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
 
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
@@ -57,9 +56,15 @@ func (c *Core) matchEgress(s egress.Scope, t egress.Target) (egress.Rule, bool) 
 			s.Session = ""
 		}
 	}
+	// Of what a person answered and what the rules files say the stricter holds; a
+	// file that asks has been answered by what the person said.
+	file, written := c.hostRule(s.Project, t)
+	if written && file.Decision == domain.Deny {
+		return file, true
+	}
 	g, ok := c.ledger.Match(approval.Query{Project: s.Project, Session: s.Session, Host: t.Host, Port: t.Port})
 	if !ok {
-		return egress.Rule{}, false
+		return file, written
 	}
 	return egress.Rule{Name: g.RuleName(), Text: g.Rule.Text, Decision: g.Rule.Decision}, true
 }
@@ -89,7 +94,7 @@ func (c *Core) askEgress(ctx context.Context, s egress.Scope, t egress.Target, m
 	sum := sha256.Sum256([]byte("egress\x00" + string(s.Project) + "\x00" + t.String()))
 	ap, err := c.ledger.Ask(ctx, approval.Request{Project: s.Project, Session: s.Session, Step: s.Step, Actor: "host", Kind: "egress",
 		Title: "Connect to " + t.String(), Detail: detail, Digest: hex.EncodeToString(sum[:]), Choices: choices, Host: t.Host, Port: t.Port,
-		Expires: time.Duration(c.set.QuestionMinutes) * time.Minute})
+		Expires: c.questionLife()})
 	if err != nil {
 		return egress.Verdict{}, err
 	}

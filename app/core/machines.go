@@ -14,7 +14,7 @@ import (
 // managers makes the drivers; it touches nothing yet.
 func (c *Core) managers() (map[string]vm.Manager, error) {
 	out := map[string]vm.Manager{}
-	limactl := c.set.Limactl
+	limactl := c.set.get().Limactl
 	if limactl == "" {
 		// A missing limactl shows in Check, with what to do.
 		limactl, _ = c.progs.find("lima/bin/limactl")
@@ -54,9 +54,13 @@ func limaImage(im *image.Image) lima.Image {
 // defaultKind is what new projects get: what the settings say, else the embedded
 // default of this system.
 func (c *Core) defaultKind() string {
-	if c.set.Machine != "" {
-		return c.set.Machine
+	if kind := c.set.get().Machine; kind != "" {
+		return kind
 	}
+	return usualKind()
+}
+
+func usualKind() string {
 	if runtime.GOOS == "linux" {
 		return string(vm.KindLocal)
 	}

@@ -143,7 +143,7 @@ func TestRulesOfAnEndedSession(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = log.Close() })
 	p := domain.Project{ID: "p_1", Name: "one", Kind: "local", Machine: "m1"}
-	c := &Core{events: log, ledger: approval.New(log, nil)}
+	c := &Core{events: log, ledger: approval.New(log, nil), rules: policy.NewStore("", nil)}
 	c.sessions = session.New(session.Config{Log: log, Ledger: c.ledger, Machines: worldMachines{vmtest.NewWorld()},
 		Project: func(domain.ProjectID) (domain.Project, error) { return p, nil }})
 	t.Cleanup(c.sessions.Leave)

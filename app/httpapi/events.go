@@ -102,6 +102,9 @@ func (s *server) stream(c huma.Context, f eventlog.Filter, after int64, in *even
 	defer cancel()
 	sub := s.Log.Subscribe(f, after)
 	defer sub.Close()
+	if in.Transient && in.Follow && f.Session == "" && (len(f.Types) == 0 || slices.Contains(f.Types, "machine.stats")) && s.Watch != nil {
+		defer s.Watch(f.Project)()
+	}
 	sse := in.Format != "ndjson"
 	if sse {
 		c.SetHeader("Content-Type", "text/event-stream")

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
 )
 
 // Info says who answers.
@@ -17,6 +18,9 @@ type Info struct {
 	Version string          `json:"version"`
 	Kinds   map[string]Kind `json:"machine_kinds"`
 	Latest  int64           `json:"latest_event_id"`
+	// Default is what a new project gets that names no kind.
+	Default  string                 `json:"default_kind"`
+	Progress *event.MachineProgress `json:"progress,omitempty" doc:"a guest image that is being built without a machine"`
 }
 
 // Kind is what a machine kind can do here.
@@ -39,7 +43,7 @@ type ToolInfo struct {
 
 func (s *server) misc(api huma.API) {
 	huma.Register(api, op("info", http.MethodGet, "/v1/info", "Version and machine kinds"), func(ctx context.Context, _ *none) (*body[Info], error) {
-		in := Info{Version: s.Version, Kinds: map[string]Kind{}, Latest: s.Log.LatestID()}
+		in := Info{Version: s.Version, Kinds: map[string]Kind{}, Latest: s.Log.LatestID(), Default: s.Projects.DefaultKind(), Progress: s.Projects.Progress("")}
 		for name, m := range s.Fleet.Kinds() {
 			f := m.Features()
 			in.Kinds[name] = Kind{VM: f.VM, Accelerator: f.Accelerator, Limits: f.Limits, Missing: f.Missing}

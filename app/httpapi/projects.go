@@ -16,7 +16,9 @@ import (
 // NewProject is what a project is made from.
 type NewProject struct {
 	Name      string   `json:"name,omitempty" maxLength:"100"`
-	Source    string   `json:"source,omitempty" maxLength:"4096" doc:"absolute path of a folder or repository; empty = an empty workspace"`
+	Source    string   `json:"source,omitempty" maxLength:"4096" doc:"absolute path of a folder or repository, or an address: https://HOST/PATH, ssh://HOST/PATH, HOST:PATH, file:///PATH (never with credentials: yours are used); empty = an empty workspace"`
+	Branch    string   `json:"branch,omitempty" maxLength:"255" doc:"branch of an address to begin at; empty = the one its HEAD names"`
+	NextName  bool     `json:"next_name,omitempty" doc:"when the name is taken, put the next free number behind it instead of refusing"`
 	Kind      string   `json:"machine_kind,omitempty" enum:"lima,local" doc:"lima = a VM; local = a sandbox, not a VM"`
 	Overlay   []string `json:"with,omitempty" maxItems:"2000" doc:"changed files of the source to bring along"`
 	CPUs      int      `json:"cpus,omitempty" minimum:"0" maximum:"256"`
@@ -30,6 +32,12 @@ type ProjectView struct {
 	State    vm.State               `json:"machine_state"`
 	VM       bool                   `json:"vm" doc:"false must be shown as: not a VM"`
 	Imported *event.ProjectImported `json:"imported,omitempty"`
+	Progress *event.MachineProgress `json:"progress,omitempty" doc:"what is being done for it now: its making, or the start of its machine"`
+}
+
+// Cancelled says what was given up.
+type Cancelled struct {
+	What string `json:"what" enum:"create,start,image" doc:"create: the project is deleted, nothing of it is left; start: the machine is off; image: nobody builds it any more"`
 }
 
 // MachineView is a machine as the host's processes and files show it.
@@ -54,6 +62,7 @@ func (s *server) view(p domain.Project) ProjectView {
 	if i, ok := s.Projects.Imported(p.ID); ok {
 		v.Imported = &i
 	}
+	v.Progress = s.Projects.Progress(p.ID)
 	return v
 }
 
@@ -64,7 +73,7 @@ func (s *server) projects(api huma.API) {
 	}
 	huma.Register(api, op("create-project", http.MethodPost, "/v1/projects", "Bring a source into a machine of its own; answers when the workspace is ready"), func(ctx context.Context, in *createIn) (*body[ProjectView], error) {
 		b := in.Body
-		p, err := s.Projects.Create(ctx, project.CreateRequest{Name: b.Name, Source: b.Source, Kind: b.Kind, Overlay: b.Overlay, Actor: in.actor(),
+		p, err := s.Projects.Create(ctx, project.CreateRequest{Name: b.Name, Source: b.Source, Branch: b.Branch, NextName: b.NextName, Kind: b.Kind, Overlay: b.Overlay, Actor: in.actor(),
 			Spec: vm.Spec{CPUs: b.CPUs, MemoryMiB: b.MemoryMiB, DiskGiB: b.DiskGiB}})
 		if err != nil {
 			return nil, fail(err)
@@ -108,6 +117,10 @@ func (s *server) projects(api huma.API) {
 		_, err = s.Ledger.Cancel(ctx, approval.Scope{Project: p.ID})
 		return ok(none{}, err)
 	})
+	huma.Register(api, op("cancel-project", http.MethodPost, "/v1/projects/{project}/cancel", "Give up the making of a project, or the start of its machine; answers when that is over"), func(ctx context.Context, in *oneIn) (*body[Cancelled], error) {
+		what, err := s.Projects.Cancel(ctx, domain.ProjectID(in.ID), in.actor())
+		return ok(Cancelled{what}, err)
+	})
 	huma.Register(api, op("get-machine", http.MethodGet, "/v1/projects/{project}/machine", "The machine as the host sees it"), func(ctx context.Context, in *oneIn) (*body[MachineView], error) {
 		p, err := find(in.ID)
 		if err != nil {
@@ -133,5 +146,8 @@ func (s *server) projects(api huma.API) {
 	huma.Register(api, op("build-image", http.MethodPost, "/v1/image", "Build the guest image if it is not there; progress comes as events of the host"), func(ctx context.Context, _ *none) (*body[ImageView], error) {
 		h, err := s.Image(ctx)
 		return ok(ImageView{Hash: h}, err)
+	})
+	huma.Register(api, op("cancel-image", http.MethodPost, "/v1/image/cancel", "Give up building the guest image; a build that a project's making waits for goes on"), func(_ context.Context, _ *none) (*body[Cancelled], error) {
+		return ok(Cancelled{"image"}, s.CancelImage())
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 
+	"glasshouse/app/config"
 	"glasshouse/backend/agent"
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
@@ -52,6 +53,16 @@ type Services struct {
 	Version string
 	// Image builds the guest image where it is missing and returns its hash.
 	Image func(ctx context.Context) (string, error)
+	// CancelImage gives up the calls of Image that run.
+	CancelImage func() error
+	// Watch counts one who follows transient events, of a project or ("") of all,
+	// until the function it returns is called.
+	Watch func(id domain.ProjectID) func()
+	// Settings and Policy show what is on disk and in force now.
+	Settings     func(ctx context.Context) (SettingsView, error)
+	PutSettings  func(ctx context.Context, s config.Settings, by domain.Actor) (SettingsView, error)
+	Policy       func(id domain.ProjectID) PolicyView
+	ReloadPolicy func() error
 	// Argv lists what was started on the host.
 	Argv func() []ProcessRecord
 }
@@ -234,6 +245,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.reviews(api)
 	sv.comments(api)
 	sv.terminals(api)
+	sv.settings(api)
 	sv.events(api)
 	payloads(api)
 	return recovered(limitBody(r)), api

@@ -138,12 +138,18 @@ func (s *server) sessions(api huma.API) {
 			Title   string           `json:"title,omitempty" maxLength:"200"`
 			Class   domain.Class     `json:"class,omitempty" enum:"ephemeral,task,workspace"`
 			Agent   string           `json:"agent,omitempty" maxLength:"60"`
+			Input   string           `json:"input,omitempty" maxLength:"1048576" doc:"what the agent will be given: when it is refused, no session is made. Give it to the turn too"`
 			Mode    policy.Mode      `json:"mode,omitempty" enum:"auto,ask,plan"`
 			Checks  []event.Check    `json:"checks,omitempty" maxItems:"20" doc:"commands whose success says whether a turn's result is right"`
 		}
 	}
 	o := op("create-session", http.MethodPost, "/v1/sessions", "Start a session in a project")
 	huma.Register(api, o, func(ctx context.Context, in *createIn) (*body[SessionAnswer], error) {
+		if in.Body.Input != "" {
+			if _, err := s.Agent(in.Body.Agent, in.Body.Input); err != nil {
+				return nil, fail(err)
+			}
+		}
 		d, err := s.Sessions.Create(ctx, session.CreateRequest{Project: in.Body.Project, Title: in.Body.Title, Class: in.Body.Class, Agent: in.Body.Agent,
 			Mode: in.Body.Mode, Checks: in.Body.Checks, Actor: in.actor()})
 		if err != nil {

@@ -113,8 +113,8 @@ func (s *Store) sources(p domain.ProjectID) []Source {
 	return out
 }
 
-// FileView is a rules file as it is on disk now.
-type FileView struct {
+// RulesFile is a rules file as it is on disk now.
+type RulesFile struct {
 	Tier  Tier   `json:"tier" enum:"builtin,user,project"`
 	Path  string `json:"path,omitempty" doc:"empty: the built-in rules"`
 	There bool   `json:"there" doc:"false: no such file, so no rules of it"`
@@ -126,14 +126,14 @@ type FileView struct {
 const maxShown = 256 << 10
 
 // Files shows the files behind a project's rules, read now, each with its own faults.
-func (s *Store) Files(p domain.ProjectID) []FileView {
-	out := []FileView{{Tier: TierBuiltin, There: true, Text: string(builtin)}}
+func (s *Store) Files(p domain.ProjectID) []RulesFile {
+	out := []RulesFile{{Tier: TierBuiltin, There: true, Text: string(builtin)}}
 	src := map[string]Source{}
 	for _, x := range s.sources(p) {
 		src[x.Name] = x
 	}
 	for _, f := range s.files(p) {
-		v := FileView{Tier: f.tier, Path: f.path}
+		v := RulesFile{Tier: f.tier, Path: f.path}
 		if x, ok := src[f.path]; ok {
 			v.There, v.Text = true, shown(x.Data)
 			if _, err := parse(x); err != nil {

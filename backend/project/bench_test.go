@@ -228,7 +228,7 @@ func (h *house) start() {
 			}
 			return faultyGuest{g, h.f}, nil
 		},
-		Egress:  func(domain.ProjectID) guest.EgressHandler { return nobody{} },
+		Egress: func(domain.ProjectID) guest.EgressHandler { return nobody{} },
 		Record: func(ctx context.Context, n event.New) error {
 			_, err := log.Append(ctx, n)
 			if m, ok := n.Payload.(*event.MachineState); ok && h.svc != nil {

@@ -52,7 +52,7 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 		return domain.Project{}, err
 	}
 	p := domain.Project{ID: domain.ProjectID(domain.NewID("p")), Name: r.Name, Source: r.Source, Machine: domain.NewMachineID(),
-		Kind: cmp.Or(r.Kind, s.defaultKind()), CreatedAt: time.Now().UnixMilli()}
+		Kind: cmp.Or(r.Kind, s.DefaultKind()), CreatedAt: time.Now().UnixMilli()}
 	if _, ok := s.cfg.Fleet.Kinds()[p.Kind]; !ok {
 		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/machine_kind", What: fmt.Sprintf("there is no machine kind %q here", p.Kind), Hint: "use lima or local"}
 	}
@@ -253,7 +253,8 @@ func (s *Service) Cancel(ctx context.Context, id domain.ProjectID, by domain.Act
 	return "start", nil
 }
 
-func (s *Service) defaultKind() string {
+// DefaultKind is what a new project gets that names no kind.
+func (s *Service) DefaultKind() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cfg.DefaultKind

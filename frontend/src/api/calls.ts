@@ -1,6 +1,7 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
 import type { Cancelled, PolicyView, SettingsView } from './types'
+import type { Cancelled, PolicyView, SettingsView } from './types'
 import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
 
 const id = encodeURIComponent
@@ -59,6 +60,12 @@ export const calls = {
   typeInto: (terminal: string, b: { data: string; epoch: string; writer: string; seq: number }) => call<unknown>('POST', `/v1/terminals/${id(terminal)}/input`, b),
   resizeTerminal: (terminal: string, rows: number, cols: number) => call<unknown>('POST', `/v1/terminals/${id(terminal)}/size`, { rows, cols }),
   closeTerminal: (terminal: string) => call<unknown>('DELETE', `/v1/terminals/${id(terminal)}`),
+  buildImage: (signal?: AbortSignal) => call<{ hash: string }>('POST', '/v1/image', {}, signal),
+  cancelImage: () => call<Cancelled>('POST', '/v1/image/cancel', {}),
+  /** The settings with when each counts, what waits for a restart, and the places on this computer. */
+  settingsView: () => call<SettingsView>('GET', '/v1/settings'),
+  policy: (project?: string) => call<PolicyView>('GET', `/v1/policy${project ? `?project_id=${id(project)}` : ''}`),
+  reloadPolicy: (project?: string) => call<PolicyView>('POST', `/v1/policy/reload${project ? `?project_id=${id(project)}` : ''}`, {}),
   buildImage: (signal?: AbortSignal) => call<{ hash: string }>('POST', '/v1/image', {}, signal),
   cancelImage: () => call<Cancelled>('POST', '/v1/image/cancel', {}),
   /** The settings with when each counts, what waits for a restart, and the places on this computer. */
