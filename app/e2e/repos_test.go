@@ -301,7 +301,7 @@ func TestSources(t *testing.T) {
 		before := fingerprint(t, r.Dir, torn.Dir, lost.Dir)
 		for name, in := range map[string]httpapi.NewProject{
 			"a file": {Source: file}, "nothing there": {Source: filepath.Join(r.Dir, "none")}, "a relative path": {Source: "src"},
-			"an address": {Source: "https://host.example/x.git"}, "ssh": {Source: "git@host.example:x.git"},
+			"credentials": {Source: "https://ann:secret@host.example/x.git"}, "a remote helper": {Source: "ext::sh -c true"}, "an option": {Source: "ssh://-oProxyCommand=true/x"},
 			"an ignored file along": {Source: r.Dir, Overlay: []string{"x.secret"}}, "secrets along": {Source: r.Dir, Overlay: []string{".env"}},
 			"from outside along": {Source: r.Dir, Overlay: []string{"../x"}}, "git's own along": {Source: r.Dir, Overlay: []string{".git/config"}},
 			"an absolute path along": {Source: r.Dir, Overlay: []string{"/etc/passwd"}}, "an unknown file along": {Source: r.Dir, Overlay: []string{"none"}},

@@ -305,7 +305,7 @@ func (w *World) Call(method, path string, in, out any) {
 func (w *World) Project(source string) httpapi.ProjectView {
 	w.t.Helper()
 	var p httpapi.ProjectView
-	w.Call("POST", "/v1/projects", httpapi.NewProject{Name: "test", Source: source, Kind: w.Kind}, &p)
+	w.Call("POST", "/v1/projects", httpapi.NewProject{Name: "test", NextName: true, Source: source, Kind: w.Kind}, &p)
 	return p
 }
 
