@@ -178,6 +178,8 @@ export interface ProjectState {
   /** What is known of the watcher itself: resyncs counts how often changes may have been missed. */
   watch: { degraded: boolean; resyncs: number; dropped: number; n: number; seal: { at: number; paths: Set<string> } }
   net: NetLog
+  /** Counts what happened to rules, so that a list of them is read again. */
+  ruled: number
   /** Terminals a person opened, by id: those that run, and the last that ended while the page is open. */
   terminals?: Record<string, TerminalRow>
   at: number
@@ -216,5 +218,5 @@ export function apply(s: State, e: Envelope): State {
 const folds: Record<string, (a: About, e: Envelope) => void> = {
   core: (a, e) => { foldProject(a, e); foldBrowser(a, e) }, browser: foldBrowser, project: foldProject, machine: foldProject,
   session: foldSession, turn: foldSession, message: (a, e) => { foldSession(a, e); foldReview(a, e) }, check: foldSession,
-  terminal: foldTerminal, approval: foldQuestion, step: foldStep, egress: foldNet, files: foldFiles, review: foldReview, push: foldReview,
+  terminal: foldTerminal, approval: foldQuestion, step: foldStep, egress: foldNet, rule: foldNet, files: foldFiles, review: foldReview, push: foldReview,
 }

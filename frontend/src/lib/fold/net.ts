@@ -41,6 +41,10 @@ export function foldNet({ s, step, project, put }: About, e: Envelope) {
       }
       break
     }
+    case 'rule.added':
+    case 'rule.removed':
+      if (project) put.project({ ruled: project.ruled + 1 })
+      break
     case 'egress.closed': {
       const log = project?.net
       const was = log?.all.get(d.conn_id)
