@@ -74,7 +74,7 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		last := ""
+		last := map[domain.ProjectID]string{} // progress is told again and again
 		var info struct {
 			Latest int64 `json:"latest_event_id"`
 		}
@@ -96,8 +96,8 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 					text += ": " + p.Problem
 				}
 			}
-			if text != last {
-				last = text
+			if text != "" && text != last[ev.ProjectID] {
+				last[ev.ProjectID] = text
 				fmt.Fprintln(e.err, "… "+one(text))
 			}
 			return true, nil

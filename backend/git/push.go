@@ -286,7 +286,7 @@ func (s *remoteSide) prepare(ctx context.Context, address, commit string, uc use
 		}
 	}
 	if !sshCommand {
-		writeSetting(&b, setting{key: "core.sshcommand", val: "ssh -oBatchMode=yes"})
+		writeSetting(&b, setting{key: "core.sshcommand", val: "ssh -oBatchMode=yes -oConnectTimeout=30"})
 	}
 	protocols := []string{"file", "ssh", "https"}
 	if s.url.protocol == "http" {

@@ -57,7 +57,7 @@ it('starts a playbook in a new session with its checks', async () => {
   await fireEvent.input(screen.getByLabelText(/^Checks/), { target: { value: 'npm test\n\n lint \n' } })
   await fireEvent.click(screen.getByRole('button', { name: 'Start' }))
   await waitFor(() => expect(seen).toHaveLength(2))
-  expect(seen[0]?.body).toEqual({ project_id: 'p1', agent: 'playbook', title: 'mend it', checks: [{ name: 'npm test', code: 'npm test' }, { name: 'lint', code: 'lint' }] })
+  expect(seen[0]?.body).toEqual({ project_id: 'p1', agent: 'playbook', input: 'name: mend it\nsteps: []\n', title: 'mend it', checks: [{ name: 'npm test', code: 'npm test' }, { name: 'lint', code: 'lint' }] })
   expect(seen[1]).toMatchObject({ path: '/v1/sessions/s9/turns', body: { agent: 'playbook', input: 'name: mend it\nsteps: []\n' } })
 })
 
