@@ -1,26 +1,20 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
 import type { Cancelled, PolicyView, SettingsView } from './types'
-import type { Cancelled, PolicyView, SettingsView } from './types'
 import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
 
 const id = encodeURIComponent
 export interface Target { remote: string; ref: string; message?: string; history?: boolean; digest?: string }
 export interface CheckLine { name: string; code: string }
 
-/** The settings in what the core answered. */
-const settingsOf = (v: unknown): Settings => (v as { settings?: Settings }).settings ?? (v as Settings)
-
 export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
   quit: (now: boolean) => call<unknown>('POST', '/v1/quit', { now }),
-  settings: async () => settingsOf(await call<unknown>('GET', '/v1/settings')),
-  set: async (s: Settings) => settingsOf(await call<unknown>('PUT', '/v1/settings', s)),
   doctor: () => call<Doctor>('GET', '/v1/doctor'),
   projects: async () => (await call<Project[] | null>('GET', '/v1/projects')) ?? [],
   rules: async (project: string) => (await call<Rule[] | null>('GET', `/v1/projects/${id(project)}/rules`)) ?? [],
   dropRule: (project: string, rule: string) => call<unknown>('DELETE', `/v1/projects/${id(project)}/rules/${id(rule)}`),
-  cancelProject: (project: string) => call<unknown>('POST', `/v1/projects/${id(project)}/cancel`, {}),
+  cancelProject: (project: string) => call<Cancelled>('POST', `/v1/projects/${id(project)}/cancel`, {}),
   createProject: (p: NewProject, signal: AbortSignal) => call<Project>('POST', '/v1/projects', p, signal),
   deleteProject: (project: string) => call<unknown>('DELETE', `/v1/projects/${id(project)}`),
   machine: (project: string, to: 'start' | 'stop') => call<unknown>('POST', `/v1/projects/${id(project)}/machine/${to}`, {}),
@@ -64,12 +58,7 @@ export const calls = {
   cancelImage: () => call<Cancelled>('POST', '/v1/image/cancel', {}),
   /** The settings with when each counts, what waits for a restart, and the places on this computer. */
   settingsView: () => call<SettingsView>('GET', '/v1/settings'),
-  policy: (project?: string) => call<PolicyView>('GET', `/v1/policy${project ? `?project_id=${id(project)}` : ''}`),
-  reloadPolicy: (project?: string) => call<PolicyView>('POST', `/v1/policy/reload${project ? `?project_id=${id(project)}` : ''}`, {}),
-  buildImage: (signal?: AbortSignal) => call<{ hash: string }>('POST', '/v1/image', {}, signal),
-  cancelImage: () => call<Cancelled>('POST', '/v1/image/cancel', {}),
-  /** The settings with when each counts, what waits for a restart, and the places on this computer. */
-  settingsView: () => call<SettingsView>('GET', '/v1/settings'),
+  set: (s: Settings) => call<SettingsView>('PUT', '/v1/settings', s),
   policy: (project?: string) => call<PolicyView>('GET', `/v1/policy${project ? `?project_id=${id(project)}` : ''}`),
   reloadPolicy: (project?: string) => call<PolicyView>('POST', `/v1/policy/reload${project ? `?project_id=${id(project)}` : ''}`, {}),
   plan: (review: string, t: Target) => call<Plan>('POST', `/v1/reviews/${id(review)}/plan`, t),

@@ -26,12 +26,6 @@ export type SettingsView = S['SettingsView']
 export type PolicyView = S['PolicyView']
 export type PolicyRule = S['PolicyRule']
 export type RulesFile = S['RulesFile']
-/** What was given up. */
-export type Cancelled = S['Cancelled']
-export type SettingsView = S['SettingsView']
-export type PolicyView = S['PolicyView']
-export type PolicyRule = S['PolicyRule']
-export type RulesFile = S['RulesFile']
 export type Terminal = S['TerminalView']
 export type TerminalLine = S['TerminalLine']
 export type Doctor = S['Doctor']
@@ -59,4 +53,4 @@ export type Envelope = { [T in EventType]: Head & { type: T; data: Payloads[T] }
 export type Data<T extends EventType> = Payloads[T]
 
 /** What a person can set; an empty text or 0 is the usual. */
-export interface Settings { machine: '' | 'lima' | 'local'; cpus: number; memory_mib: number; disk_gib: number; resolver: string; question_minutes: number; hold_seconds: number; limactl: string }
+export type Settings = S['Settings']

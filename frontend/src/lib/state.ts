@@ -34,6 +34,8 @@ export interface Step {
   rule?: string
   allowed?: string
   live?: string
+  /** How much of the output came before what `live` holds, in bytes. */
+  before?: number
   outcome?: string
   error?: string
   exit?: number

@@ -1,7 +1,8 @@
-import type { DiffLine, Hunk, Review, ReviewFile } from '../../api/types'
+import type { Hunk, Review, ReviewFile } from '../../api/types'
 
 // A review's units: what is decided apart. The core names them; here they are put in the order of the screen.
 export interface Unit { file: string; unit: string; hunk?: Hunk }
+export type Decision = 'accept' | 'reject' | 'undecided'
 
 export function unitsOf(f: ReviewFile): Unit[] {
   const hunks = new Map((f.hunks ?? []).map((h) => [h.id, h]))
@@ -10,63 +11,58 @@ export function unitsOf(f: ReviewFile): Unit[] {
 
 export const allUnits = (r: Review): Unit[] => (r.files ?? []).flatMap(unitsOf)
 
-export type FileMark = 'accept' | 'reject' | 'undecided' | 'mixed'
+export const decisionOf = (f: ReviewFile, unit: string): Decision => (f.decisions[unit] as Decision | undefined) ?? 'undecided'
+
+/** The unit that decides about a hunk's lines: the hunk itself, or the whole that it is part of. */
+export const unitOfHunk = (f: ReviewFile, h: Hunk): string => {
+  const units = f.units ?? []
+  return units.includes(h.id) ? h.id : (units.find((u) => u === 'content' || u === 'file') ?? units[0] ?? '')
+}
+
+export type FileMark = Decision | 'mixed'
 
 export function markOf(f: ReviewFile): FileMark {
-  const ds = new Set((f.units ?? []).map((u) => f.decisions[u] || 'undecided'))
+  const ds = new Set((f.units ?? []).map((u) => decisionOf(f, u)))
   return ds.size === 1 ? ([...ds][0] as FileMark) : ds.has('undecided') ? 'undecided' : 'mixed'
 }
+
+const LINK = 0o120000
+const SUBMODULE = 0o160000
+/** What a mode says, in words. */
+export function modeWords(m: number | undefined): string {
+  switch (m) {
+    case undefined:
+    case 0:
+      return 'nothing'
+    case LINK:
+      return 'a link'
+    case SUBMODULE:
+      return 'a submodule'
+    case 0o100755:
+      return 'an executable file'
+  }
+  return 'a file'
+}
+export const isLink = (f: ReviewFile): boolean => f.new_mode === LINK || (f.op === 'delete' && f.old_mode === LINK)
+export const isSubmodule = (f: ReviewFile): boolean => f.new_mode === SUBMODULE || f.old_mode === SUBMODULE
 
 export function unitTitle(f: ReviewFile, u: Unit): string {
   switch (u.unit) {
     case 'file':
-      return f.op === 'add' ? 'The whole new file' : f.op === 'delete' ? 'The deletion of the file' : 'The whole file'
+      if (f.op === 'add') return isSubmodule(f) ? 'The new submodule' : isLink(f) ? 'The new link' : 'The whole new file'
+      if (f.op === 'delete') return isSubmodule(f) ? 'The deletion of the submodule' : isLink(f) ? 'The deletion of the link' : 'The deletion of the file'
+      if (f.op === 'type') return `It was ${modeWords(f.old_mode)} and becomes ${modeWords(f.new_mode)}`
+      return isSubmodule(f) ? 'The submodule’s commit' : 'The whole file'
     case 'content':
       return `The content as a whole${f.whole ? `: ${f.whole}` : ''}`
     case 'rename':
       return `Renamed from ${f.old_path ?? ''}`
     case 'mode':
-      return `Mode ${octal(f.old_mode)} → ${octal(f.new_mode)}`
+      return `Mode ${octal(f.old_mode)} → ${octal(f.new_mode)}: becomes ${modeWords(f.new_mode)}`
   }
-  return u.hunk ? `@@ ${u.hunk.old_start},${u.hunk.old_lines} → ${u.hunk.new_start},${u.hunk.new_lines}` : u.unit
+  return u.hunk ? hunkTitle(u.hunk) : u.unit
 }
+
+export const hunkTitle = (h: Hunk): string => `@@ ${h.old_start},${h.old_lines} → ${h.new_start},${h.new_lines}`
 
 const octal = (n: number | undefined): string => (n ? n.toString(8) : '–')
-
-/** A line of a hunk with the part that differs from its counterpart. */
-export interface Marked { line: DiffLine; from: number; to: number }
-
-/**
- * Marks what differs inside lines that were replaced one by one: a run of n
- * deleted lines followed by n added ones. Offsets are into the raw text; equal
- * offsets mark nothing.
- */
-export function marked(lines: DiffLine[]): Marked[] {
-  const out: Marked[] = lines.map((line) => ({ line, from: 0, to: 0 }))
-  for (let i = 0; i < lines.length; ) {
-    if (lines[i]?.op !== '-') {
-      i++
-      continue
-    }
-    let d = i
-    while (lines[d]?.op === '-') d++
-    let a = d
-    while (lines[a]?.op === '+') a++
-    if (d - i === a - d) {
-      for (let k = 0; k < d - i; k++) {
-        const x = lines[i + k]?.text ?? ''
-        const y = lines[d + k]?.text ?? ''
-        let pre = 0
-        while (pre < x.length && pre < y.length && x[pre] === y[pre]) pre++
-        let suf = 0
-        while (suf < x.length - pre && suf < y.length - pre && x[x.length - 1 - suf] === y[y.length - 1 - suf]) suf++
-        // Lines that share little say nothing by being marked.
-        if (pre + suf < Math.min(x.length, y.length) * 0.3) continue
-        Object.assign(out[i + k] as Marked, { from: pre, to: x.length - suf })
-        Object.assign(out[d + k] as Marked, { from: pre, to: y.length - suf })
-      }
-    }
-    i = a
-  }
-  return out
-}

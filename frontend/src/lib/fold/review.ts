@@ -2,6 +2,9 @@ import type { Envelope } from '../../api/types'
 import type { ReviewRow } from '../state'
 import type { About } from './fold'
 
+/** How a message names a comment of a review. */
+const NAMED = /\[(c_[0-9a-z]{16})\]/g
+
 export function foldReview({ project, put }: About, { type, data: d, at }: Envelope) {
   if (!project) return
   const reviewed = project.reviewed + 1
@@ -13,8 +16,24 @@ export function foldReview({ project, put }: About, { type, data: d, at }: Envel
       break
     }
     case 'review.decided':
+    case 'review.viewed':
+    case 'review.comment_edited':
       put.project({ reviewed })
       break
+    case 'review.commented':
+      put.project({ reviewed, drafts: { ...project.drafts, [d.comment_id]: d.review_id } })
+      break
+    case 'review.comment_removed':
+      put.project({ reviewed, drafts: without(project.drafts, [d.comment_id]) })
+      break
+    case 'review.comments_sent':
+      put.project({ reviewed, drafts: without(project.drafts, d.comments ?? []) })
+      break
+    case 'message': {
+      const ids = [...d.text.matchAll(NAMED)].flatMap((m) => m[1] ?? [])
+      if (ids.length) put.project({ reviewed, ...(d.role === 'agent' ? {} : { drafts: without(project.drafts, ids) }) })
+      break
+    }
     case 'push.started':
       put.project({ reviewed, reviews: mark(d.review_id, 'running') })
       break
@@ -22,4 +41,8 @@ export function foldReview({ project, put }: About, { type, data: d, at }: Envel
       put.project({ reviewed, reviews: mark(d.review_id, d.ok ? 'ok' : 'failed') })
       break
   }
+}
+
+function without(drafts: Record<string, string> | undefined, ids: string[]): Record<string, string> {
+  return Object.fromEntries(Object.entries(drafts ?? {}).filter(([id]) => !ids.includes(id)))
 }
