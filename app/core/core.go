@@ -329,6 +329,9 @@ var settleWaitNow = 20 * time.Second
 // askQuit powers all machines off and ends the core. Running steps are the
 // person's to end: without now it refuses while there are any.
 func (c *Core) askQuit(ctx context.Context, now bool) error {
+	if making := c.projects.Making(); len(making) > 0 && !now {
+		return domain.E(domain.CodeConflict, fmt.Sprintf("project %s is being made", making[0].Name), "wait for it, or give it up with 'glasshouse quit --now'", nil)
+	}
 	if running := c.sessions.Running(ctx); len(running) > 0 {
 		if !now {
 			n := 0
@@ -343,6 +346,7 @@ func (c *Core) askQuit(ctx context.Context, now bool) error {
 		}
 		stop()
 	}
+	c.giveUpMakings(context.WithoutCancel(ctx))
 	// Each part has a time of its own: a machine that never says that a step is
 	// sealed must not take the time in which all of them are powered off. The next
 	// core takes a seal that is missing.
@@ -379,6 +383,19 @@ func (c *Core) askQuit(ctx context.Context, now bool) error {
 	return err
 }
 
+// giveUpMakings ends what cannot go on without a core: makings of projects, with the
+// programs they run here, and image builds. The next core takes away what is left.
+func (c *Core) giveUpMakings(ctx context.Context) {
+	if c.images != nil {
+		_ = c.cancelImage() // there may be none
+	}
+	gctx, stop := context.WithTimeout(ctx, cancelWait)
+	defer stop()
+	if err := c.projects.GiveUpAll(gctx, "host"); err != nil {
+		c.log.Warn("a project's making could not be given up", "err", err)
+	}
+}
+
 // close lets go of everything in the reverse order. Machines are not stopped.
 func (c *Core) close() {
 	if c.srv != nil {
@@ -391,6 +408,9 @@ func (c *Core) close() {
 		c.gate.Close()
 	}
 	c.cancel()
+	if c.projects != nil {
+		c.giveUpMakings(context.Background())
+	}
 	if c.sessions != nil {
 		c.sessions.Leave()
 	}

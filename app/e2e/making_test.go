@@ -198,3 +198,44 @@ func TestStartIsGivenUpAndMachineIsMeasured(t *testing.T) {
 		t.Errorf("%d measurements", n)
 	}
 }
+
+// A quit asks about a making, and with --now leaves nothing of it.
+func TestQuitDuringAMaking(t *testing.T) {
+	onKind(t, "local")
+	w := NewWorld(t, "local")
+	reached := make(chan struct{}, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		reached <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	w.Start()
+	made := make(chan error, 1)
+	go func() {
+		made <- w.Try("POST", "/v1/projects", httpapi.NewProject{Source: srv.URL + "/shop.git", Kind: "local"}, nil)
+	}()
+	<-reached
+	if out, err := w.CLI("quit"); err == nil || !strings.Contains(out, "project shop is being made") {
+		t.Errorf("%v %s", err, out)
+	}
+	if out, err := w.CLI("quit", "--now"); err != nil {
+		t.Errorf("%v %s", err, out)
+	}
+	if err := <-made; err == nil {
+		t.Error("no error")
+	}
+	if left := w.Processes(); len(left) > 0 {
+		t.Errorf("%v", left)
+	}
+	for _, dir := range []string{"projects", "m"} {
+		if left, err := os.ReadDir(filepath.Join(w.Data, dir)); err != nil || len(left) != 0 {
+			t.Errorf("%s holds %v (%v)", dir, left, err)
+		}
+	}
+	w.Start()
+	var ps []httpapi.ProjectView
+	w.Call("GET", "/v1/projects", nil, &ps)
+	if len(ps) != 0 {
+		t.Errorf("%+v", ps)
+	}
+}

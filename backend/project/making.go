@@ -56,6 +56,9 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 	if _, ok := s.cfg.Fleet.Kinds()[p.Kind]; !ok {
 		return domain.Project{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/machine_kind", What: fmt.Sprintf("there is no machine kind %q here", p.Kind), Hint: "use lima or local"}
 	}
+	if s.isClosed() {
+		return domain.Project{}, errLeaving
+	}
 	name, err := s.takeName(p.Name, r.NextName)
 	if err != nil {
 		return domain.Project{}, err
@@ -78,6 +81,9 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 	s.mu.Lock()
 	s.all[p.ID] = &p
 	s.making[p.ID] = mk
+	if s.closed {
+		cancel(errLeaving)
+	}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -163,6 +169,12 @@ func (s *Service) takeName(name string, next bool) (string, error) {
 	}
 	s.named[free] = true
 	return free, nil
+}
+
+func (s *Service) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 func (s *Service) leaveName(name string) {
@@ -271,4 +283,42 @@ func (s *Service) SetDefaults(kind string, spec vm.Spec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cfg.DefaultKind, s.cfg.Spec = kind, spec
+}
+
+// errLeaving is why no project is made any more.
+var errLeaving = domain.E(domain.CodeUnavailable, "Glasshouse is shutting down", "start it again, then make the project", nil)
+
+// Making lists the projects that are being made now.
+func (s *Service) Making() []domain.Project {
+	var out []domain.Project
+	for _, p := range s.List() {
+		s.mu.Lock()
+		_, ok := s.making[p.ID]
+		s.mu.Unlock()
+		if ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// GiveUpAll gives up every making and waits until nothing of them is left; none
+// begins after it was called. What does not end before ctx is left to the next core.
+func (s *Service) GiveUpAll(ctx context.Context, by domain.Actor) error {
+	s.mu.Lock()
+	s.closed = true
+	var all []*making
+	for _, mk := range s.making {
+		all = append(all, mk)
+		mk.cancel(&givenUp{by})
+	}
+	s.mu.Unlock()
+	for _, mk := range all {
+		select {
+		case <-mk.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }

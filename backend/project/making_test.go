@@ -388,3 +388,33 @@ func TestDefaultsOfNewProjects(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// When the core goes, what is being made is given up first and nothing begins any more.
+func TestGiveUpAll(t *testing.T) {
+	h := newHouse(t)
+	h.create("")
+	at := h.f.hold("import")
+	done := make(chan error, 2)
+	for _, name := range []string{"a", "b"} {
+		go func() { _, err := h.svc.Create(h.ctx(), CreateRequest{Name: name, Actor: "person"}); done <- err }()
+		<-at
+	}
+	if got := h.svc.Making(); len(got) != 2 {
+		t.Errorf("%+v", got)
+	}
+	if err := h.svc.GiveUpAll(h.ctx(), "host"); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.svc.List(); len(got) != 1 || len(h.svc.Making()) != 0 || len(h.machines()) != 1 {
+		t.Errorf("%+v, machines %v", got, h.machines())
+	}
+	for range 2 {
+		if err := <-done; domain.CodeOf(err) != domain.CodeConflict || !strings.Contains(err.Error(), "given up by host") {
+			t.Errorf("%v", err)
+		}
+	}
+	h.f.set()
+	if _, err := h.svc.Create(h.ctx(), CreateRequest{Name: "c", Actor: "person"}); domain.CodeOf(err) != domain.CodeUnavailable {
+		t.Errorf("%v", err)
+	}
+}

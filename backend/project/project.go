@@ -61,6 +61,7 @@ type Service struct {
 	mirrors map[domain.ProjectID]*git.Mirror
 	making  map[domain.ProjectID]*making
 	named   map[string]bool // names that are being taken
+	closed  bool            // no project is made any more
 	prog    *progress
 	desk    *desk
 }
