@@ -48,7 +48,7 @@ it('shows hostile names, output, questions and changes as harmless text, everywh
   for (const b of container.querySelectorAll<HTMLElement>('button.step')) await fireEvent.click(b)
   harmless(container)
   // Each part of each open step.
-  for (const name of [/^Edit$/, /^Output$/, /^Changes \d/, /^Network/, /^Call$/]) {
+  for (const name of [/^Diff/, /^Output$/, /^Network/, /^Checkpoint$/, /^Call$/]) {
     for (const tab of screen.queryAllByRole('tab', { name }).filter((t) => t.closest('.open'))) await fireEvent.click(tab)
     harmless(container)
   }

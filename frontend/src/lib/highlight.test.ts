@@ -55,6 +55,7 @@ it('marks the words that differ, more than one in a line', () => {
   expect(two?.[1].map(([a, b]) => y.slice(a, b)).join('')).toContain('Math.round(')
   expect(compare('abc def', 'xyz 123')).toBeUndefined()
   const l = (op: string, text: string): DiffLine => ({ op, text })
-  expect([...wordMarks([l('-', 'a b c'), l('-', 'x'), l('+', 'a b d')]).keys()]).toEqual([])
+  expect([...wordMarks([l('-', 'a b c'), l('-', 'x'), l('+', 'q r s')]).keys()]).toEqual([])
+  expect([...wordMarks([l('-', 'a b c'), l('-', 'x'), l('+', 'a b d')]).keys()]).toEqual([0, 2])
   expect([...wordMarks([l(' ', 'q'), l('-', 'a b c'), l('+', 'a b d')]).entries()]).toEqual([[1, [[4, 5]]], [2, [[4, 5]]]])
 })

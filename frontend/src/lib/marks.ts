@@ -1,7 +1,7 @@
 import type { DiffLine } from '../api/types'
 
-// What differs inside lines that were replaced one by one: a run of n deleted
-// lines followed by n added ones, word by word.
+// What differs inside lines that were replaced by others: a run of deleted lines
+// followed by added ones, the first by the first and so on, word by word.
 export type Marks = [number, number][]
 
 /** Lines longer than this are not looked into. */
@@ -21,21 +21,20 @@ export function wordMarks(lines: DiffLine[]): Map<number, Marks> {
     while (lines[d]?.op === '-') d++
     let a = d
     while (lines[a]?.op === '+') a++
-    if (d - i === a - d) {
-      for (let k = 0; k < d - i; k++) {
-        const two = compare(lines[i + k]?.text ?? '', lines[d + k]?.text ?? '')
-        if (!two) continue
-        if (two[0].length) out.set(i + k, two[0])
-        if (two[1].length) out.set(d + k, two[1])
-      }
+    // Where more or fewer lines came, which replaced which is a guess: they must share more.
+    const enough = d - i === a - d ? 0.3 : 0.5
+    for (let k = 0; k < Math.min(d - i, a - d); k++) {
+      const two = compare(lines[i + k]?.text ?? '', lines[d + k]?.text ?? '', enough)
+      if (two?.[0].length) out.set(i + k, two[0])
+      if (two?.[1].length) out.set(d + k, two[1])
     }
     i = a
   }
   return out
 }
 
-/** The parts of two lines that differ; undefined when they share too little for marks to say something. */
-export function compare(x: string, y: string): [Marks, Marks] | undefined {
+/** The parts of two lines that differ; undefined when they share less than that part of the shorter one: marks would say nothing. */
+export function compare(x: string, y: string, enough = 0.3): [Marks, Marks] | undefined {
   if (x === y || x.length > LONG || y.length > LONG) return undefined
   const xs = words(x)
   const ys = words(y)
@@ -50,7 +49,7 @@ export function compare(x: string, y: string): [Marks, Marks] | undefined {
   if (mx.length * my.length <= WORDS * WORDS) common(mx, my, keepX, keepY)
   const len = (ws: string[], keep?: Uint8Array) => ws.reduce((n, w, i) => n + (!keep || keep[i] ? w.trim().length : 0), 0)
   const shared = len(xs.slice(0, pre)) + len(xs.slice(xs.length - suf)) + len(mx, keepX)
-  if (shared < 0.3 * Math.min(len(xs), len(ys))) return undefined
+  if (shared < enough * Math.min(len(xs), len(ys))) return undefined
   return [ranges(xs, pre, keepX), ranges(ys, pre, keepY)]
 }
 

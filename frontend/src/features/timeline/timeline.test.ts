@@ -31,10 +31,10 @@ it('shows live output while a step runs and the final one after', async () => {
   core({})
   const { store } = show(step(1), ev('step.started', {}, of(1)), ev('step.output', { text: 'so far' }, { ...of(1), id: 0 }))
   await fireEvent.click(screen.getByRole('button', { name: /step 1/ }))
-  expect(screen.getByLabelText('output so far').textContent).toBe('so far')
+  expect(screen.getByLabelText('output so far').textContent).toContain('so far')
   store.take([ev('step.output', { text: ' and on' }, { ...of(1), id: 0 })])
   await tick()
-  expect(screen.getByLabelText('output so far').textContent).toBe('so far and on')
+  expect(screen.getByLabelText('output so far').textContent).toContain('so far and on')
   store.take([ended(1, { exit_code: 0, stdout: { total: 4, head: 'done' } })])
   await tick()
   expect(screen.queryByLabelText('output so far')).toBeNull()
@@ -45,50 +45,171 @@ it('says how much lies between the ends of a long output, and gets all of it', a
   const seen = core({ 'GET /v1/blobs/feed': () => new Response('all of it') })
   show(step(1), ended(1, { exit_code: 0, stdout: { total: 5000, head: 'head', tail: 'tail', blob: { sha256: 'feed', size: 5000 } } }))
   await fireEvent.click(screen.getByRole('button', { name: /step 1/ }))
-  expect(screen.getByLabelText('output', { exact: true }).textContent).toContain('[… 4.9 KB between …]')
-  await fireEvent.click(screen.getByRole('button', { name: 'All 4.9 KB' }))
-  await waitFor(() => expect(screen.getByLabelText('output', { exact: true }).textContent).toBe('all of it'))
+  expect(screen.getByLabelText('output', { exact: true }).textContent).toContain('head')
+  expect(screen.getByText(/4.9 KB between, about/)).toBeTruthy()
+  expect(screen.getByLabelText('output, its end').textContent).toContain('tail')
+  await fireEvent.click(screen.getByRole('button', { name: 'Show all 4.9 KB' }))
+  await waitFor(() => expect(screen.getByLabelText('output', { exact: true }).textContent).toContain('all of it'))
+  expect(screen.queryByText(/between/)).toBeNull()
   expect(seen).toHaveLength(1)
+})
+
+it('finds in an output, and goes from place to place', async () => {
+  core({})
+  show(step(1), ended(1, { exit_code: 0, stdout: { total: 90, head: Array.from({ length: 400 }, (_, i) => `line ${i}`).join('\n') } }))
+  await fireEvent.click(screen.getByRole('button', { name: /step 1/ }))
+  const find = screen.getByRole('searchbox', { name: 'Find in the output' })
+  await fireEvent.input(find, { target: { value: 'LINE 33' } })
+  await waitFor(() => expect(screen.getByText('1 of 11')).toBeTruthy())
+  await fireEvent.keyDown(find, { key: 'Enter', shiftKey: true })
+  await waitFor(() => expect(screen.getByText('11 of 11')).toBeTruthy())
+  await fireEvent.input(find, { target: { value: 'nowhere' } })
+  await waitFor(() => expect(screen.getByText('none')).toBeTruthy())
+})
+
+it('shows the lines a step changed, as the core reads them', async () => {
+  const hunks = [{ id: 'h', old_start: 1, old_lines: 1, new_start: 1, new_lines: 1, lines: [{ op: '-', text: 'const a = 1', old: 1 }, { op: '+', text: 'const a = 2', new: 1 }] }]
+  const seen = core({ 'GET /v1/sessions/s1/steps/st1/diff?path=cart%2Ftotal.ts': () => ({ hunks, binary: false, added: 1, deleted: 1, old_size: 11, new_size: 11, display: 'cart/total.ts', op: 'modify' }) })
+  const { container } = show(step(1, 'Edit cart/total.ts', 'edit', { path: 'cart/total.ts', old: 'x', new: 'y' }), ended(1, {}), ev('step.sealed', { commit: 'c0ffee', tree: 't', changes: [{ path: 'cart/total.ts', op: 'modify', added: 1, deleted: 1 }], not_captured: ['big.bin'], ignored: 2 }, of(1)))
+  const row = container.querySelector('[data-step="1"]')!
+  expect(row.textContent).not.toContain('✓')
+  await fireEvent.click(row)
+  await waitFor(() => expect([...container.querySelectorAll('.open mark')].map((m) => m.textContent)).toEqual(['1', '2']))
+  await waitFor(() => expect(container.querySelectorAll('.open .tk-k').length).toBe(2))
+  expect(seen.filter((c) => c.path.includes('/diff')).length).toBe(1)
+  await fireEvent.click(screen.getByRole('tab', { name: 'Checkpoint' }))
+  expect(screen.getByText('c0ffee')).toBeTruthy()
+  expect(screen.getByText(/1 path could not be kept/)).toBeTruthy()
+  expect(screen.getByText(/2 ignored files changed/)).toBeTruthy()
 })
 
 it('cancels a running step, and all of a session', async () => {
   const seen = core({ 'POST /v1/sessions/s1/cancel': () => ({}) })
   show(step(1), ev('step.started', {}, of(1)))
   await fireEvent.click(screen.getByRole('button', { name: /step 1/ }))
-  const [all, one] = screen.getAllByRole('button', { name: 'Cancel step' })
-  await fireEvent.click(one!)
-  await fireEvent.click(all!)
-  await waitFor(() => expect(seen.map((c) => c.body)).toEqual([{ step_id: 'st1' }, {}]))
+  await fireEvent.click(screen.getByRole('button', { name: 'Cancel step' }))
+  await fireEvent.click(screen.getByRole('button', { name: 'Stop all steps' }))
+  await waitFor(() => expect(seen.filter((c) => c.method === 'POST').map((c) => c.body)).toEqual([{ step_id: 'st1' }, {}]))
 })
+
+/** A list without layout: what it is told about its heights holds. */
+function layout(list: HTMLElement, rows: number) {
+  Object.defineProperty(list, 'scrollHeight', { value: rows * 30, configurable: true })
+  Object.defineProperty(list, 'clientHeight', { value: 800, configurable: true })
+}
 
 it('stays at the newest line, unless the person scrolled away; then it counts what came', async () => {
   core({})
-  const { store, container } = show(...Array.from({ length: 30 }, (_, i) => step(i + 1)))
+  const { store, container } = show(...Array.from({ length: 60 }, (_, i) => step(i + 1)))
   const list = container.querySelector<HTMLElement>('[role=feed]')!
-  Object.defineProperty(list, 'scrollHeight', { value: 1000, configurable: true })
-  Object.defineProperty(list, 'clientHeight', { value: 200, configurable: true })
-  store.take([step(31)])
+  layout(list, 60)
+  store.take([step(61)])
   await tick()
-  await tick()
-  expect(list.scrollTop).toBe(1000)
+  expect(list.scrollTop).toBe(61 * 30 - 800)
   list.scrollTop = 300
   await fireEvent.scroll(list)
-  store.take([step(32), step(33)])
+  store.take([step(62), step(63)])
   await tick()
   expect(list.scrollTop).toBe(300)
   await fireEvent.click(screen.getByRole('button', { name: /2 new/ }))
-  expect(list.scrollTop).toBe(1000)
+  expect(list.scrollTop).toBe(63 * 30 - 800)
   expect(screen.queryByRole('button', { name: /new ↓/ })).toBeNull()
 })
 
-it('draws the newest lines of a very long session, and earlier ones on demand', async () => {
+it('draws only the lines in view, whichever they are', async () => {
   core({})
-  const { container } = show(...Array.from({ length: 450 }, (_, i) => step(i + 1)))
-  expect(container.querySelectorAll('[data-step]').length).toBe(400)
-  const earlier = container.querySelector('.earlier')!
-  expect(earlier.textContent).toBe('Show 50 of 50 earlier lines')
-  await fireEvent.click(earlier)
-  expect(container.querySelectorAll('[data-step]').length).toBe(450)
+  const { container } = show(...Array.from({ length: 5000 }, (_, i) => step(i + 1)))
+  const drawn = () => [...container.querySelectorAll<HTMLElement>('[data-step]')].map((e) => Number(e.dataset.step))
+  expect(drawn().length).toBeLessThan(80)
+  expect(drawn().at(-1)).toBe(5000)
+  const list = container.querySelector<HTMLElement>('[role=feed]')!
+  layout(list, 5000)
+  list.scrollTop = 0
+  await fireEvent.scroll(list)
+  expect(drawn()[0]).toBe(1)
+  expect(drawn().length).toBeLessThan(80)
+  expect(list.querySelector('[data-at="0"]')?.getAttribute('aria-posinset')).toBe('1')
+  expect(list.querySelector('[data-at="0"]')?.getAttribute('aria-setsize')).toBe('5000')
+})
+
+it('finds the place again after another session was looked at', async () => {
+  core({})
+  const other = ev('session.created', { session: { id: 's2', project_id: 'p1', title: 'other', agent: 'playbook' } }, { session_id: 's2' })
+  const { container } = show(...Array.from({ length: 200 }, (_, i) => step(i + 1)), other)
+  const feed = () => container.querySelector<HTMLElement>('[role=feed]')!
+  await fireEvent.click(screen.getByRole('treeitem', { name: /work/ }))
+  await waitFor(() => expect(container.querySelector('[data-step="200"]')).toBeTruthy())
+  layout(feed(), 200)
+  feed().scrollTop = 1515
+  await fireEvent.scroll(feed())
+  await fireEvent.click(container.querySelector('[data-step="52"]')!)
+  await fireEvent.click(screen.getByRole('treeitem', { name: /other/ }))
+  await waitFor(() => expect(container.querySelector('[data-step]')).toBeNull())
+  await fireEvent.click(screen.getByRole('treeitem', { name: /work/ }))
+  await waitFor(() => expect(feed().scrollTop).toBe(1515))
+  expect(container.querySelector('[data-step="52"]')?.getAttribute('aria-expanded')).toBe('true')
+})
+
+it('goes to the ends and over screens by keys, opens, folds, and comes back by Escape', async () => {
+  core({})
+  const { container } = show(ev('turn.started', { turn_id: 't1', prompt: 'Fix it' }), ...Array.from({ length: 200 }, (_, i) => {
+    const e = step(i + 1)
+    Object.assign(e.data as object, { turn_id: 't1' })
+    return e
+  }))
+  const on = () => (document.activeElement as HTMLElement | null)?.dataset.step
+  const press = async (key: string) => {
+    await fireEvent.keyDown(document.activeElement ?? document.body, { key })
+    await tick()
+    await tick()
+  }
+  await press('g')
+  await press('ArrowDown')
+  await waitFor(() => expect(on()).toBe('1'))
+  await press('G')
+  await waitFor(() => expect(on()).toBe('200'))
+  await press('PageUp')
+  await waitFor(() => expect(Number(on())).toBeLessThan(190))
+  const at = Number(on())
+  expect(at).toBeGreaterThan(160)
+  await press('k')
+  await waitFor(() => expect(on()).toBe(String(at - 1)))
+  await press('ArrowRight')
+  expect(document.activeElement?.getAttribute('aria-expanded')).toBe('true')
+  await press('ArrowRight')
+  expect(document.activeElement?.getAttribute('role')).toBe('tab')
+  await press('Escape')
+  await waitFor(() => expect(on()).toBe(String(at - 1)))
+  await press('ArrowLeft')
+  expect(document.activeElement?.getAttribute('aria-expanded')).toBe('false')
+  await press('ArrowLeft')
+  await waitFor(() => expect(container.querySelectorAll('[data-step]').length).toBe(0))
+  await waitFor(() => expect(document.activeElement?.textContent).toContain('Fix it'))
+  expect(document.activeElement?.textContent).toContain('200 steps')
+  await press('ArrowRight')
+  expect(container.querySelectorAll('[data-step]').length).toBeGreaterThan(0)
+  // One line alone is reached by Tab.
+  expect(container.querySelectorAll('[role=feed] [data-row][tabindex="0"]').length).toBe(1)
+})
+
+it('copies what a step called and what it said', async () => {
+  core({})
+  const copied: string[] = []
+  vi.spyOn(navigator.clipboard, 'writeText').mockImplementation(async (t: string) => void copied.push(t))
+  show(step(1, 'Run npm test', 'exec', { argv: ['npm', 'test', "it's"] }), ended(1, { exit_code: 0, stdout: { total: 3, head: 'boo' } }))
+  await fireEvent.keyDown(document.body, { key: 'j' })
+  await waitFor(() => expect((document.activeElement as HTMLElement).dataset.step).toBe('1'))
+  await fireEvent.keyDown(document.activeElement!, { key: 'c' })
+  await fireEvent.keyDown(document.activeElement!, { key: 'C' })
+  await waitFor(() => expect(copied).toEqual(["npm test 'it'\\''s'", 'boo']))
+})
+
+it('says what went wrong in a turn and what to do next', async () => {
+  core({})
+  show(ev('turn.started', { turn_id: 't1', prompt: 'Fix it' }), ev('turn.ended', { turn_id: 't1', result: 'interrupted', reason: 'the core ended' }))
+  expect(screen.getByText('the core ended')).toBeTruthy()
+  await fireEvent.click(screen.getByRole('button', { name: 'Start again…' }))
+  expect(screen.getByRole('dialog')).toBeTruthy()
 })
 
 it('moves by j and k and opens by the keyboard alone', async () => {
@@ -122,12 +243,21 @@ it('folds a turn, and shows its end with the reason', async () => {
 })
 
 it('makes an image of a picture’s bytes and lets go of it afterwards', async () => {
-  core({ 'GET /v1/blobs/cafe': () => new Response(new Uint8Array([0x89, 0x50]), { headers: { 'Content-Type': 'text/html' } }) })
+  core({ 'GET /v1/blobs/cafe': () => new Response(new Uint8Array([0x89, 0x50, 0x4e, 0x47]), { headers: { 'Content-Type': 'text/html' } }) })
   const made = vi.spyOn(URL, 'createObjectURL').mockReturnValue('blob:made')
   const gone = vi.spyOn(URL, 'revokeObjectURL').mockImplementation(() => {})
-  const { container, unmount } = render(Picture, { artefact: { sha256: 'cafe', size: 2, mime: 'image/png' }, title: 'Take a screenshot' })
+  const { container, unmount } = render(Picture, { artefact: { sha256: 'cafe', size: 4, mime: 'image/png' }, title: 'Take a screenshot' })
   await waitFor(() => expect(container.querySelector('img')?.src).toBe('blob:made'))
   expect((made.mock.calls[0]?.[0] as Blob).type).toBe('image/png')
   unmount()
   expect(gone).toHaveBeenCalledWith('blob:made')
+})
+
+it('shows no picture whose bytes are none, whatever it is called', async () => {
+  core({ 'GET /v1/blobs/cafe': () => new Response('<svg onload=alert(1)>') })
+  const made = vi.spyOn(URL, 'createObjectURL').mockReturnValue('blob:made')
+  made.mockClear()
+  const { container } = render(Picture, { artefact: { sha256: 'cafe', size: 2, mime: 'image/png' }, title: 'Take a screenshot' })
+  await waitFor(() => expect(container.textContent).toContain('the picture cannot be shown'))
+  expect(made).not.toHaveBeenCalled()
 })

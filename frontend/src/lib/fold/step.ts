@@ -31,7 +31,7 @@ export function foldStep(about: About, e: Envelope) {
       if (step?.state !== 'running') break
       // Cut now and then, not at each piece.
       const live = (step.live ?? '') + d.text
-      put.step({ live: live.length > 2 * LIVE ? live.slice(-LIVE) : live })
+      put.step({ live: live.length > 2 * LIVE ? live.slice(-LIVE) : live, ...(live.length > 2 * LIVE || (step.live === undefined && d.offset > 0) ? { before: step.live === undefined ? d.offset : (step.before ?? 0) + live.length - LIVE } : {}) })
       break
     }
     case 'step.ended':
