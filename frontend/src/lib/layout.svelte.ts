@@ -3,7 +3,7 @@ const KEEP = 'glasshouse.layout'
 /** The parts a person can resize, each with what it may be. */
 const RANGE = { side: [160, 420], middle: [0.25, 0.7], lower: [0.15, 0.75] } as const
 export type Part = keyof typeof RANGE
-const FIRST: Record<Part, number> = { side: 224, middle: 0.416, lower: 0.29 }
+const FIRST: Record<Part, number> = { side: Math.min(264, Math.max(224, Math.round(innerWidth * 0.14))), middle: 0.416, lower: 0.29 }
 
 /** How wide the columns are, kept over sessions: `side` in pixels, the others as a share. */
 export class Layout {

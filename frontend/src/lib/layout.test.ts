@@ -5,6 +5,8 @@ import { phaseWord, share } from './phases'
 
 beforeEach(() => localStorage.clear())
 
+const FIRST = new Layout().get('side')
+
 it('keeps the columns over a reload, within what they may be', () => {
   const one = new Layout()
   one.set('side', 300)
@@ -17,15 +19,15 @@ it('keeps the columns over a reload, within what they may be', () => {
   expect(two.get('lower')).toBe(new Layout().get('lower'))
   expect(two.sideOff).toBe(true)
   two.reset('side')
-  expect(new Layout().get('side')).toBe(224)
+  expect(new Layout().get('side')).toBe(FIRST)
 })
 
 it('begins as it is made when the memory is broken', () => {
   localStorage.setItem('glasshouse.layout', '{"side": "wide", "middle": -3')
-  expect(new Layout().get('side')).toBe(224)
+  expect(new Layout().get('side')).toBe(FIRST)
   localStorage.setItem('glasshouse.layout', '{"side": "wide", "middle": -3}')
   const l = new Layout()
-  expect(l.get('side')).toBe(224)
+  expect(l.get('side')).toBe(FIRST)
   expect(l.get('middle')).toBe(l.range('middle')[0])
 })
 

@@ -58,7 +58,7 @@ export class Store {
   merge(projects: Project[]) {
     for (const p of projects) {
       const known = this.#state.projects[p.id]
-      const progress = (p as { progress?: { phase: string; text: string; done?: number; total?: number; since?: number; work?: string } }).progress
+      const progress = p.progress
       if (known && progress && !known.progress) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: Date.now(), since: progress.since ?? Date.now(), ...(progress.work ? { work: progress.work } : {}) } }
     }
     this.#tick++
@@ -107,6 +107,8 @@ export class Store {
       const info = await this.#ask()
       this.latest = info?.latest_event_id ?? 0
       this.#settle(true)
+      const host = info?.progress
+      if (host && !this.#state.progress) this.#state.progress = { phase: host.phase, text: host.text, done: host.done ?? 0, total: host.total ?? 0, at: Date.now(), since: host.since ?? Date.now() }
       this.merge(await calls.projects())
     } catch {
       // The stream tells what is wrong with the core.
