@@ -114,6 +114,7 @@ export class Input {
 
   async #send(b: Uint8Array) {
     const t: Typed = { data: base64(b), epoch: this.epoch, writer: this.#writer, seq: ++this.#seq }
+    let tries = 0
     for (let wait = 200; !this.#over; wait = Math.min(wait * 2, 3000)) {
       try {
         await this.opt.send(t)
@@ -128,7 +129,7 @@ export class Input {
           return
         }
         if (this.#bytes === 0) return this.#anew() // it was dropped by the person
-        this.opt.onWaiting(this.#bytes, api.what)
+        if (tries++ > 0) this.opt.onWaiting(this.#bytes, api.what) // one that works at once is not worth a word
       }
       await new Promise<void>((done) => {
         const timer = setTimeout(done, wait)
