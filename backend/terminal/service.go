@@ -61,7 +61,7 @@ type Config struct {
 type Service struct {
 	cfg    Config
 	epoch  string
-	first  string // ids from here on are of this core
+	first  string          // ids from here on are of this core
 	ctx    context.Context // ends with the core
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
