@@ -1,4 +1,4 @@
-import { duration } from './text'
+import { duration, line } from './text'
 import type { Change, ProjectState, Question, SessionState, Step } from './state'
 
 // How states are said. A tone is one of the colours of outcome.
@@ -47,7 +47,7 @@ export function turnWords(result: string): Said {
     case 'interrupted':
       return { text: 'Interrupted', tone: 'wait' }
   }
-  return { text: result, tone: 'soft' }
+  return { text: line(result, 40), tone: 'soft' }
 }
 
 export function stepWords(st: Step): Said {
@@ -77,7 +77,7 @@ export function stepWords(st: Step): Said {
     case 'unavailable':
       return { text: 'did not run', tone: 'harm' }
   }
-  if (st.signal) return { text: st.signal, tone: 'harm' }
+  if (st.signal) return { text: line(st.signal, 40), tone: 'harm' }
   return { text: st.exit ? `exit ${st.exit}` : 'failed', tone: 'harm' }
 }
 

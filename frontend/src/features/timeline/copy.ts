@@ -8,7 +8,7 @@ import { bytes, stepObject, stepTime, stepWords } from '../../lib/words'
 /** What a step called, as one would type it. */
 export function commandOf(step: Step): string {
   const a = step.args as { argv?: unknown; code?: unknown; path?: unknown; url?: unknown } | null | undefined
-  if (Array.isArray(a?.argv)) return a.argv.map((x) => quote(String(x))).join(' ')
+  if (Array.isArray(a?.argv)) return a.argv.map((x) => quote(typeof x === 'string' ? x : (JSON.stringify(x) ?? ''))).join(' ')
   if (typeof a?.code === 'string') return a.code
   if (typeof a?.path === 'string') return a.path
   if (typeof a?.url === 'string') return a.url
