@@ -53,6 +53,9 @@ func Run(ctx context.Context, o Options) error {
 	})
 }
 
+// inWindow stands for the server that a handler runs in.
+var inWindow = &http.Server{}
+
 // recovered keeps a fault in a handler from ending the window: the web view's
 // runtime would turn a panic into a crash of the whole process. Its JavaScript
 // engine may install its signal handlers at any time, so they are looked at before
@@ -69,6 +72,8 @@ func recovered(next http.Handler) http.Handler {
 				_, _ = w.Write([]byte(`{"code":"internal","what":"a fault inside the window","hint":"please report it with what the terminal shows"}`))
 			}
 		}()
-		next.ServeHTTP(w, r)
+		// A page that goes away cuts its streams. As in any server the handler ends then
+		// by a panic of its own, which is no fault and is caught above.
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, inWindow)))
 	})
 }

@@ -1,7 +1,7 @@
 // A client of the system's WebDriver for the one window, without dependencies.
 // Closing a session and its pictures hang there, so the window is ended by its process
 // and pictures are taken of the display.
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
@@ -17,6 +17,9 @@ const freePort = () => new Promise((done, fail) => {
     s.close(() => done(port))
   })
 })
+
+/** The display's own hand. */
+export const xdotool = (...args) => execFileSync('xdotool', args, { encoding: 'utf8', timeout: 30_000 }).trim()
 
 export class Window {
   /** Opens a program's window. env: its environment; dir: a folder of the test's own; shim: the preloaded library. */
@@ -127,6 +130,16 @@ export class Window {
   /** A key with others held: chord('\uE009', 'k') is Control and K. */
   async chord(...keys) {
     await this.#actions([{ type: 'key', id: 'keys', actions: [...keys.map((value) => ({ type: 'keyDown', value })), ...keys.reverse().map((value) => ({ type: 'keyUp', value }))] }])
+  }
+
+  /** Turns the wheel up over an element, by the display: the system's driver has no wheel. */
+  async wheel(css, notches) {
+    const [x, y] = await this.run((c) => { const r = document.querySelector(c).getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2] }, css)
+    const [id] = xdotool('search', '--onlyvisible', '--pid', String(this.pid), '--name', '^').split('\n').slice(-1)
+    // The page begins below the window's menus.
+    const above = await this.run(() => window.outerHeight - window.innerHeight)
+    xdotool('mousemove', '--window', id, String(Math.round(x)), String(Math.round(y + above)))
+    for (let i = 0; i < notches; i++) xdotool('click', '4')
   }
 
   async #actions(actions) {
