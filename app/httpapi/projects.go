@@ -24,6 +24,7 @@ type NewProject struct {
 	CPUs      int      `json:"cpus,omitempty" minimum:"0" maximum:"256"`
 	MemoryMiB int      `json:"memory_mib,omitempty" minimum:"0" maximum:"262144"`
 	DiskGiB   int      `json:"disk_gib,omitempty" minimum:"0" maximum:"4096"`
+	Stay      bool     `json:"stay,omitempty" doc:"the making goes on when the caller goes away; events tell its end, and a cancel gives it up"`
 }
 
 // ProjectView is a project with what is known of its machine.
@@ -73,6 +74,10 @@ func (s *server) projects(api huma.API) {
 	}
 	huma.Register(api, op("create-project", http.MethodPost, "/v1/projects", "Bring a source into a machine of its own; answers when the workspace is ready"), func(ctx context.Context, in *createIn) (*body[ProjectView], error) {
 		b := in.Body
+		if b.Stay {
+			// The service ends it when the core leaves.
+			ctx = context.WithoutCancel(ctx)
+		}
 		p, err := s.Projects.Create(ctx, project.CreateRequest{Name: b.Name, Source: b.Source, Branch: b.Branch, NextName: b.NextName, Kind: b.Kind, Overlay: b.Overlay, Actor: in.actor(),
 			Spec: vm.Spec{CPUs: b.CPUs, MemoryMiB: b.MemoryMiB, DiskGiB: b.DiskGiB}})
 		if err != nil {

@@ -1907,6 +1907,8 @@ export interface components {
             next_name?: boolean;
             /** @description absolute path of a folder or repository, or an address: https://HOST/PATH, ssh://HOST/PATH, HOST:PATH, file:///PATH (never with credentials: yours are used); empty = an empty workspace */
             source?: string;
+            /** @description the making goes on when the caller goes away; events tell its end, and a cancel gives it up */
+            stay?: boolean;
             /** @description changed files of the source to bring along */
             with?: string[] | null;
         };
