@@ -12,10 +12,13 @@ import (
 // a path, what it may hold of credentials would be taken for a folder's name and
 // recorded. A folder that is there is one, whatever its name looks like.
 func sourcePath(s string) (string, error) {
-	if git.IsAddress(s) {
-		if _, err := os.Stat(s); err != nil || strings.Contains(s, "://") {
-			return s, nil
-		}
+	if git.IsAddress(s) && (strings.Contains(s, "://") || !there(s)) {
+		return s, nil
 	}
 	return filepath.Abs(s)
+}
+
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

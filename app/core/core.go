@@ -254,11 +254,10 @@ func (c *Core) record(ctx context.Context, n event.New) error {
 
 // recordMachine records what a machine became, and ends or begins what is told of its start.
 func (c *Core) recordMachine(ctx context.Context, n event.New) error {
-	err := c.record(ctx, n)
 	if m, ok := n.Payload.(*event.MachineState); ok {
-		c.projects.MachineState(n.ProjectID, m)
+		c.projects.MachineState(n.ProjectID, m) // first: nothing is told of a start after the event that ends it
 	}
-	return err
+	return c.record(ctx, n)
 }
 
 // publishMachine says how far a machine's start is.

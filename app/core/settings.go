@@ -76,7 +76,7 @@ func (c *Core) settings(context.Context) (httpapi.SettingsView, error) {
 	file, err := p.Load()
 	if err != nil {
 		v.Problem = err.Error()
-		return v, nil
+		return v, nil //nolint:nilerr // a file that cannot be read is an answer too
 	}
 	v.Waiting = changed(file, v.Settings)
 	v.Settings = file

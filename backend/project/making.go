@@ -96,6 +96,7 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 	if err == nil {
 		return p, nil
 	}
+	s.prog.end(p.ID)
 	by := domain.Actor("host")
 	var gave *givenUp
 	if errors.As(context.Cause(mctx), &gave) {
@@ -214,6 +215,8 @@ func (s *Service) fill(ctx context.Context, p domain.Project, spec vm.Spec, r Cr
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // given up at the last moment: a project is whole or not there
 	}
+	// Nothing is told of the making after the event that ends it.
+	s.prog.end(p.ID)
 	ev := imp.event
 	if err := s.append(ctx, p.ID, r.Actor, &ev); err != nil {
 		return err
