@@ -94,7 +94,7 @@ type (
 		Overlaid   []string `json:"overlaid,omitempty"`    // dirty files that were brought along
 		IgnoredOut int      `json:"ignored_out,omitempty"` // ignored files that stayed outside
 		MayDiffer  []string `json:"may_differ,omitempty"`  // filtered files
-		Remote     string   `json:"remote,omitempty"`      // the address it was fetched from; never with credentials
+		Remote     string   `json:"remote,omitempty"`      // the address it was fetched from, or the folder's own origin; never with credentials
 		Ref        string   `json:"ref,omitempty"`         // the branch there, by its full name
 	}
 	// MachineState: State is one of vm.State.

@@ -339,3 +339,21 @@ func second(_ ReviewView, err error) error { return err }
 func osRemove(h *house, p domain.Project, name string) error {
 	return os.Remove(filepath.Join(h.d.Workspace(string(p.Machine)), name))
 }
+
+// A folder's own origin is what a push is suggested to; one with credentials is not.
+func TestOriginIsSuggested(t *testing.T) {
+	h := newHouse(t)
+	for origin, want := range map[string]string{
+		"https://git.example/team/shop.git":         "https://git.example/team/shop.git",
+		"git@git.example:team/shop.git":             "git@git.example:team/shop.git",
+		"https://pat:secret@git.example/team/x.git": "",
+		"../elsewhere":                              "",
+	} {
+		src := source(t)
+		src.Git("remote", "add", "origin", origin)
+		p := h.create(src.Dir)
+		if imp, _ := h.svc.Imported(p.ID); imp.Remote != want {
+			t.Errorf("%s: %q, want %q", origin, imp.Remote, want)
+		}
+	}
+}

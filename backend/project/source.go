@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"glasshouse/backend/domain"
@@ -37,6 +38,11 @@ func (s *Service) importSource(ctx context.Context, p domain.Project, r CreateRe
 	ev := event.ProjectImported{Branch: text(res.Branch), Commit: res.Commit, Files: res.Files, IgnoredOut: res.Ignored, Overlaid: texts(res.Overlaid), MayDiffer: texts(res.MayDiffer)}
 	if res.Kind == "remote" {
 		ev.Remote, ev.Ref = text(res.Path), "refs/heads/"+text(res.Branch)
+	}
+	// Where the source comes from is where its changes are likely to go. An address
+	// that holds credentials would have to be cut, and lead nowhere.
+	if o := res.Origin; o != "" && ev.Remote == "" && git.Redact(o) == o && (filepath.IsAbs(o) || strings.Contains(o, ":")) {
+		ev.Remote = text(clip(o, 4096))
 	}
 	over := map[string]bool{}
 	for _, p := range res.Overlaid {

@@ -339,7 +339,7 @@ func makeHunk(f *File, old, new []string, edits []edit, first, last int) Hunk {
 	n := edits[first].b0 - (edits[first].a0 - a)
 	end := min(len(old), edits[last-1].a1+contextLines)
 	h.OldStart, h.NewStart = a+1, n+1
-	h.Section = section(old, a)
+	h.Section = section(old, edits[first].a0)
 	sum := sha256.New()
 	add := func(op string, s string, o, nw int) {
 		text, eol := strings.CutSuffix(s, "\n")

@@ -269,7 +269,11 @@ func flagText(f *File, ot, nt string, add func(string, string, ...any)) {
 		add(FlagBidi, "%d characters change the order in which text is shown", bidi)
 	}
 	if invisible > 0 {
-		add(FlagInvisible, "%d characters cannot be seen", invisible)
+		if invisible == 1 {
+			add(FlagInvisible, "a character in it cannot be seen")
+		} else {
+			add(FlagInvisible, "%d characters cannot be seen", invisible)
+		}
 	}
 	if longest > 2000 {
 		add(FlagMinified, "a line of %d bytes", longest)
