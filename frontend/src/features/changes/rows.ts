@@ -12,7 +12,7 @@ export function liveRows(project: ProjectState, steps: Record<string, Step>): Ro
   return Object.entries(project.touched).filter(([, t]) => !t.sealed).map(([path, touch]): Row => ({ kind: 'live', key: `l${path}`, path, touch, step: steps[touch.step] })).reverse()
 }
 
-const many = (n: number): string => `${n.toLocaleString('en')} ${n === 1 ? 'ignored file' : 'ignored files'}`
+const many = (n: number, how = ''): string => `${n.toLocaleString('en')} ${how}${n === 1 ? 'ignored file' : 'ignored files'}`
 
 /** What the steps of a session changed, newest first. */
 export function stepRows(session: SessionState | undefined, steps: Record<string, Step>): Row[] {
@@ -27,7 +27,7 @@ export function stepRows(session: SessionState | undefined, steps: Record<string
     // How many ignored files there are is known, not which changed.
     const now = step.ignored ?? 0
     if (ignored === undefined ? now > 0 : now !== ignored) {
-      note(ignored === undefined ? `${many(now)}: no checkpoint holds them` : now > ignored ? `${many(now - ignored)} more, ${now.toLocaleString('en')} in all: no checkpoint holds them` : `${many(ignored - now)} fewer`)
+      note(ignored === undefined ? `${many(now)}: no checkpoint holds them` : now > ignored ? `${many(now - ignored, 'more ')}, ${now.toLocaleString('en')} in all: no checkpoint holds them` : many(ignored - now, 'fewer '))
     }
     ignored = now
     out.push(rows)
