@@ -213,7 +213,7 @@ func TestDoctorSaysWhatToDo(t *testing.T) {
 	if l := window("linux", env(map[string]string{"DISPLAY": ":1"}), []string{dir}); !l.OK || !strings.Contains(l.Text, "webkit2gtk-4.1 found, display :1") {
 		t.Errorf("%+v", l)
 	}
-	if l := window("linux", env(nil), []string{dir}); l.OK || l.Fix == "" {
+	if l := window("linux", env(nil), []string{dir}); !l.OK || !strings.Contains(l.Text, "without a display") {
 		t.Errorf("%+v", l)
 	}
 	if l := window("darwin", env(nil), nil); !l.OK {

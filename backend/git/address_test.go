@@ -281,3 +281,20 @@ func TestImportFromAHostileServer(t *testing.T) {
 		}
 	})
 }
+
+// A repository whose every setting and hook leads to an alarm is fetched by its
+// address without one, and stays as it is.
+func TestImportOfAnAddressRunsNothingThere(t *testing.T) {
+	wire := gittest.NewTripwire(t)
+	repo, outside := gittest.Hostile(t, wire)
+	before := []map[string]string{fingerprint(t, repo.Dir), fingerprint(t, outside)}
+	m, _ := openMirrorEnv(t, nil)
+	res, err := m.ImportSource(t.Context(), "file://"+repo.Dir, git.ImportOptions{})
+	wire.Silent(t, "fetching it")
+	if err != nil || res.Commit != strings.TrimSpace(repo.Git("rev-parse", "main")) {
+		t.Fatalf("%+v %v", res, err)
+	}
+	wire.Reset()
+	sameFolder(t, before[0], fingerprint(t, repo.Dir))
+	sameFolder(t, before[1], fingerprint(t, outside))
+}
