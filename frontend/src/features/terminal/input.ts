@@ -30,6 +30,8 @@ export class Input {
   #over = false
   #timer: ReturnType<typeof setTimeout> | undefined
   #wake: (() => void) | undefined
+  #up = true
+  #drops = 0
   #seq = 0
   #writer = newWriter()
   /** The run of the core that the output comes from. */
@@ -51,14 +53,19 @@ export class Input {
     return this.#bytes
   }
 
-  /** The link is there again: what waits is tried at once. */
-  now() {
-    this.#wake?.()
+  /**
+   * The link is there, or not. While it is known to be cut nothing is sent: what is
+   * typed then has surely not arrived, and can go to whichever core comes next.
+   */
+  link(up: boolean) {
+    this.#up = up
+    if (up) this.#wake?.()
   }
 
   /** Drops what waits; nothing is sent any more. */
   end() {
     this.#over = true
+    this.#drops++
     this.#queue = []
     this.#bytes = 0
     clearTimeout(this.#timer)
@@ -68,10 +75,23 @@ export class Input {
   /** Drops what waits and says how much it was. */
   drop(): number {
     const n = this.#bytes
+    this.#drops++
     this.#queue = []
     this.#bytes = 0
     this.#wake?.()
     return n
+  }
+
+  /** Waits so long, or until something happened. */
+  async #sleep(ms: number) {
+    await new Promise<void>((done) => {
+      const timer = setTimeout(done, ms)
+      this.#wake = () => {
+        clearTimeout(timer)
+        done()
+      }
+    })
+    this.#wake = undefined
   }
 
   #next(): Uint8Array | undefined {
@@ -99,8 +119,9 @@ export class Input {
     this.#timer = undefined
     this.#busy = true
     for (let b = this.#next(); b && !this.#over; b = this.#next()) {
-      await this.#send(b)
-      this.#bytes = Math.max(0, this.#bytes - b.length)
+      const drops = this.#drops
+      await this.#send(b, () => this.#drops !== drops)
+      if (this.#drops === drops) this.#bytes -= b.length
     }
     this.#busy = false
     this.opt.onWaiting(this.#bytes, '')
@@ -112,7 +133,13 @@ export class Input {
     this.#seq = 0
   }
 
-  async #send(b: Uint8Array) {
+  async #send(b: Uint8Array, dropped: () => boolean) {
+    while (!this.#up && !this.#over) {
+      this.opt.onWaiting(this.#bytes, 'the core does not answer')
+      await this.#sleep(60_000)
+      if (dropped()) return
+    }
+    if (this.#over) return
     const t: Typed = { data: base64(b), epoch: this.epoch, writer: this.#writer, seq: ++this.#seq }
     let tries = 0
     for (let wait = 200; !this.#over; wait = Math.min(wait * 2, 3000)) {
@@ -128,17 +155,11 @@ export class Input {
           this.opt.onLost(api)
           return
         }
-        if (this.#bytes === 0) return this.#anew() // it was dropped by the person
+        if (dropped()) return this.#anew()
         if (tries++ > 0) this.opt.onWaiting(this.#bytes, api.what) // one that works at once is not worth a word
       }
-      await new Promise<void>((done) => {
-        const timer = setTimeout(done, wait)
-        this.#wake = () => {
-          clearTimeout(timer)
-          done()
-        }
-      })
-      this.#wake = undefined
+      await this.#sleep(wait)
+      if (dropped()) return this.#anew()
     }
   }
 }

@@ -71,6 +71,29 @@ describe('what is typed', () => {
     expect(sent.at(-1)?.writer).not.toBe(sent[0]?.writer)
   })
 
+  it('is held while the link is known to be cut, and goes to the core that comes next', async () => {
+    const { input, sent, waits, lost } = made(() => Promise.resolve())
+    input.link(false)
+    input.type(utf8('abc'))
+    await vi.advanceTimersByTimeAsync(5000)
+    expect(sent).toEqual([])
+    expect(waits.at(-1)).toEqual([3, 'the core does not answer'])
+    input.epoch = 'e2'
+    input.link(true)
+    await vi.advanceTimersByTimeAsync(20)
+    expect(sent.map((t) => [text(t), t.epoch, t.seq])).toEqual([['abc', 'e2', 1]])
+    expect(lost).toEqual([])
+    input.link(false)
+    input.type(utf8('gone'))
+    await vi.advanceTimersByTimeAsync(20)
+    expect(input.drop()).toBe(4)
+    input.link(true)
+    input.type(utf8('d'))
+    await vi.advanceTimersByTimeAsync(50)
+    expect(sent.map(text)).toEqual(['abc', 'd'])
+    expect(sent.at(-1)?.seq).toBe(2)
+  })
+
   it('is refused, not dropped, when too much waits; dropping is the person’s', async () => {
     const { input, sent } = made(() => Promise.reject(cut()))
     expect(input.type(new Uint8Array(MOST - 1))).toBe(true)
