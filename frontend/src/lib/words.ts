@@ -130,5 +130,6 @@ export function bytes(n: number): string {
 export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`
 /** Progress in words, with its share where one is known. */
 export const progressText = (p: { text: string; done: number; total: number }): string => (p.total > 0 ? `${p.text} (${Math.floor((100 * p.done) / p.total)} %)` : p.text)
-export const clock = (ms: number): string => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
+const CLOCK = new Intl.DateTimeFormat([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
+export const clock = (ms: number): string => CLOCK.format(ms)
 export const by = (actor: string): string => (actor === 'person' ? 'a person' : actor || 'somebody')
