@@ -2,6 +2,7 @@ import { calls, type Target } from '../../api/calls'
 import { asError } from '../../api/transport'
 import type { ApiError, Plan, Push, Review } from '../../api/types'
 import type { Desk } from '../../lib/desk.svelte'
+import type { ProjectState } from '../../lib/state'
 
 /**
  * The way to the remote: first the plan, which says exactly what would be sent;
@@ -97,6 +98,11 @@ export class PushModel {
     if (this.plan) void this.push()
     else void this.see()
   }
+}
+
+/** Where a project's changes go when nobody said otherwise: where its source comes from, else the source itself. */
+export function remoteOf(p: Pick<ProjectState, 'source' | 'imported'>): string {
+  return p.imported?.remote || p.source
 }
 
 /** How a remote is reached, in a word. */

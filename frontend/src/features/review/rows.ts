@@ -179,11 +179,13 @@ export class WordMarks {
   constructor(f: ReviewFile) {
     for (const h of f.hunks ?? []) {
       for (const b of blocks(h, false)) {
-        if (b.was.length !== b.now.length || b.was.length > MARKED) continue
-        b.was.forEach((l, i) => {
-          this.#mate.set(l, b.now[i] as DiffLine)
-          this.#mate.set(b.now[i] as DiffLine, l)
-        })
+        if (Math.max(b.was.length, b.now.length) > MARKED) continue
+        for (const [i, l] of b.was.entries()) {
+          const now = b.now[i]
+          if (!now) break
+          this.#mate.set(l, now)
+          this.#mate.set(now, l)
+        }
       }
     }
   }
