@@ -9,7 +9,7 @@ import { join } from 'node:path'
 const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf'
 export const sleep = (ms) => new Promise((r) => setTimeout(r, ms))
 /** A hang guard, not a measure. */
-export const LONG = 180_000
+export const LONG = Number(process.env.GLASSHOUSE_LIMIT ?? 180) * 1000
 
 const freePort = () => new Promise((done, fail) => {
   const s = createServer().once('error', fail).listen(0, '127.0.0.1', () => {
@@ -113,6 +113,23 @@ export class Window {
     }, role, name)
   }
 
+  /** The text of the page now, its blanks as one. */
+  async text(css = 'body') {
+    return this.run((c) => (document.querySelector(c)?.innerText ?? '').replace(/\s+/g, ' '), css)
+  }
+
+  /** Waits until the page says something. */
+  async says(text, css = 'body') {
+    return this.until(`"${text}"`, (t, c) => [...document.querySelectorAll(c)].some((e) => e.innerText.replace(/\s+/g, ' ').includes(t)), text, css)
+  }
+
+  /** Puts a text into a field by the hand and the keys, in the place of what is there. */
+  async fill(name, text) {
+    await this.click(await this.find('field', name))
+    await this.chord('\uE009', 'a')
+    await this.type(text)
+  }
+
   /** A real press of the pointer on an element. */
   async click(e) {
     const el = typeof e === 'string' ? await this.find('button', e) : e
@@ -123,7 +140,8 @@ export class Window {
   /** Real presses of keys, one after the other; a text or names as WebDriver has them. */
   async type(text) {
     const actions = []
-    for (const c of text) actions.push({ type: 'keyDown', value: c }, { type: 'keyUp', value: c })
+    // A line's end is the key Enter.
+    for (const c of text.replaceAll('\n', '\uE007')) actions.push({ type: 'keyDown', value: c }, { type: 'keyUp', value: c })
     for (let i = 0; i < actions.length; i += 400) await this.#actions([{ type: 'key', id: 'keys', actions: actions.slice(i, i + 400) }])
   }
 
