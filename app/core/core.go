@@ -15,6 +15,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -450,9 +452,22 @@ func (c *Core) trash(id domain.ProjectID) (string, error) {
 	return dst, os.Rename(src, dst)
 }
 
-// discard removes what is kept on the host of a project that was never finished.
-func (c *Core) discard(id domain.ProjectID) error {
-	return os.RemoveAll(c.opt.Paths.Project(string(id)))
+// discard removes what is kept on the host of a project that was never finished. Its
+// machine's driver has put that into the trash; no name there but its own holds its id.
+func (c *Core) discard(p domain.Project) error {
+	err := os.RemoveAll(c.opt.Paths.Project(string(p.ID)))
+	entries, rerr := os.ReadDir(c.opt.Paths.Trash())
+	if rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	for _, e := range entries {
+		if p.Machine != "" && slices.Contains(strings.FieldsFunc(e.Name(), func(r rune) bool { return r == '-' || r == '.' }), string(p.Machine)) {
+			if rerr := os.RemoveAll(filepath.Join(c.opt.Paths.Trash(), e.Name())); rerr != nil {
+				c.log.Warn("a machine that was never finished stays in the trash", "err", rerr)
+			}
+		}
+	}
+	return err
 }
 
 // resolver asks one DNS server instead of the system's when the settings name one.

@@ -239,3 +239,78 @@ func TestQuitDuringAMaking(t *testing.T) {
 		t.Errorf("%+v", ps)
 	}
 }
+
+// A making is given up at each of its parts: it is whole or nothing of it is left.
+func TestMakingIsGivenUpAnywhere(t *testing.T) {
+	onKind(t, "local")
+	w := NewWorld(t, "local")
+	src := gittest.Init(t)
+	src.Write("a.txt", "a\n")
+	src.Commit("base")
+	w.Start()
+	events := w.follow()
+	gone, whole := 0, 0
+	for n := 1; n <= 12; n++ {
+		made := make(chan error, 1)
+		var p httpapi.ProjectView
+		go func() {
+			made <- w.Try("POST", "/v1/projects", httpapi.NewProject{Name: "one", Source: src.Dir, Kind: "local"}, &p)
+		}()
+		told, id := 0, ""
+		var err error
+	waiting:
+		for {
+			select {
+			case e, ok := <-events:
+				if !ok {
+					t.Fatal("the stream ended")
+				}
+				if e.Type == "project.created" {
+					id = string(e.ProjectID)
+				}
+				if e.Type == "machine.progress" && string(e.ProjectID) == id {
+					told++
+				}
+				if id != "" && told >= n {
+					err = w.Try("POST", "/v1/projects/"+id+"/cancel", map[string]any{}, nil)
+					made <- <-made // its answer is looked at below
+					break waiting
+				}
+			case merr := <-made:
+				made <- merr
+				break waiting
+			}
+		}
+		merr := <-made
+		var ps []httpapi.ProjectView
+		w.Call("GET", "/v1/projects", nil, &ps)
+		if merr == nil {
+			whole++
+			if len(ps) != 1 || ps[0].Imported == nil || ps[0].Progress != nil {
+				t.Fatalf("after %d: made, and the projects are %+v", n, ps)
+			}
+			if a := w.Bash(w.Session(p), "cat a.txt"); a.Stdout != "a\n" {
+				t.Errorf("%+v", a)
+			}
+			w.Call("DELETE", "/v1/projects/"+id, nil, nil)
+			continue
+		}
+		gone++
+		if code(merr) != "conflict" || err != nil || len(ps) != 0 {
+			t.Fatalf("after %d: %v, the cancel says %v, the projects are %+v", n, merr, err, ps)
+		}
+		dirs := []string{"projects", "m"}
+		if whole == 0 { // else the trash holds what was deleted
+			dirs = append(dirs, "trash")
+		}
+		for _, dir := range dirs {
+			if left, err := os.ReadDir(filepath.Join(w.Data, dir)); err != nil || len(left) != 0 {
+				t.Errorf("after %d: %s holds %v (%v)", n, dir, left, err)
+			}
+		}
+	}
+	if gone < 3 {
+		t.Errorf("%d were given up, %d made", gone, whole)
+	}
+	t.Logf("%d given up, %d made", gone, whole)
+}

@@ -254,7 +254,7 @@ func (h *house) start() {
 			_ = os.MkdirAll(filepath.Dir(to), 0o700)
 			return to, os.Rename(h.folder(id), to)
 		},
-		Discard: func(id domain.ProjectID) error { return os.RemoveAll(h.folder(id)) },
+		Discard: func(p domain.Project) error { return os.RemoveAll(h.folder(p.ID)) },
 		Author: func(context.Context) git.Person {
 			return git.Person{Name: "Pat", Email: "pat@example.org", When: time.Now()}
 		}})

@@ -40,9 +40,9 @@ type Config struct {
 	Mirror func(id domain.ProjectID) (*git.Mirror, error)
 	// Trash moves a project's folder out of the way.
 	Trash func(id domain.ProjectID) (string, error)
-	// Discard removes the folder of a project that was never finished: what is in it
-	// can be had again from its source. nil = Trash.
-	Discard func(id domain.ProjectID) error
+	// Discard removes what is left of a project that was never finished, its machine's
+	// trash too: all of it can be had again from its source. nil = Trash.
+	Discard func(p domain.Project) error
 	// DefaultKind of machines; Spec their default limits.
 	DefaultKind string
 	Spec        vm.Spec
@@ -245,7 +245,7 @@ func (s *Service) remove(ctx context.Context, p domain.Project, actor domain.Act
 	ctx = context.WithoutCancel(ctx)
 	err = s.cfg.Fleet.Destroy(ctx, p)
 	if reason != "" && s.cfg.Discard != nil {
-		return errors.Join(err, s.cfg.Discard(p.ID))
+		return errors.Join(err, s.cfg.Discard(p))
 	}
 	if _, terr := s.cfg.Trash(p.ID); terr != nil {
 		err = errors.Join(err, terr)
