@@ -30,8 +30,10 @@ export class Making {
     return Object.values(this.desk.store.s.projects).findLast((p) => !p.deleted && (p.source === a.source || isUrl(a.source ?? '')) && p.at >= this.since - 5000)
   }
 
-  async start(p: NewProject) {
+  async start(wish: NewProject) {
     if (this.busy) return
+    // It goes on when this page is loaded again or closed; cancelling is a call of its own.
+    const p: NewProject = { ...wish, stay: true }
     this.error = undefined
     this.asked = p
     this.since = Date.now()
@@ -48,8 +50,9 @@ export class Making {
       } else desk.notes.tell(`The project ${made.name} is ready.`, { name: 'Open', run: () => desk.openProject(made.id) })
       desk.keep()
     } catch (err) {
-      this.error = this.cancelling ? { code: 'unavailable', what: 'You cancelled the making of the project.', hint: 'what you typed is kept' } : asError(err)
-      if (desk.panel !== 'project') desk.notes.fail(err, { name: 'Open the form', run: () => (desk.panel = 'project') })
+      this.error = this.cancelling ? { code: 'cancelled', what: 'You cancelled the making of the project.', hint: 'Nothing of it is left; what you typed is kept.' } : asError(err)
+      if (desk.panel !== 'project' && this.cancelling) desk.notes.tell('The making of the project is cancelled; nothing of it is left.')
+      else if (desk.panel !== 'project') desk.notes.fail(err, { name: 'Open the form', run: () => (desk.panel = 'project') })
     } finally {
       this.asked = undefined
       this.#stop = undefined
@@ -57,11 +60,13 @@ export class Making {
     }
   }
 
-  /** Asks the core to give the project up; before the core knows of it, the call itself ends. */
+  /** Asks the core to give the project up, as soon as the core has told of it. */
   async cancel() {
-    if (!this.busy) return
-    const p = this.project
+    if (!this.busy || this.cancelling) return
     this.cancelling = true
+    for (let i = 0; this.busy && !this.project && i < PATIENCE; i++) await new Promise((r) => setTimeout(r, 100))
+    const p = this.project
+    if (!this.busy) return
     try {
       if (p) await calls.cancelProject(p.id)
       else this.#stop?.abort()
@@ -71,6 +76,9 @@ export class Making {
     }
   }
 }
+
+/** How many tenths of a second a project may take to be told of before the call itself is given up. */
+const PATIENCE = 50
 
 /** Whether a source is an address to fetch from, not a folder of this computer. */
 export const isUrl = (s: string): boolean => /^([a-z][a-z0-9+.-]*:\/\/|[^/\s:]+@[^/\s:]+:)/i.test(s.trim())

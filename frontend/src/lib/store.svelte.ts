@@ -1,7 +1,7 @@
 import { calls } from '../api/calls'
 import { follow, type Link } from '../api/events'
 import type { Envelope, Project } from '../api/types'
-import { apply, empty, waiting, type State } from './state'
+import { apply, empty, waiting, type ProjectState, type State } from './state'
 
 /** How often the core is asked whether it answers, and when a missing answer is called slow. */
 const ASK = 15_000
@@ -23,6 +23,8 @@ export class Store {
   latest = $state(0)
   /** What a person should hear about the core itself. */
   onNews: (text: string) => void = () => {}
+  /** A project that was being made is gone: why, and whether somebody wanted it so. */
+  onFailed: (project: ProjectState, why: string, wanted: boolean) => void = () => {}
   #retry: () => void = () => {}
 
   /** The state now; reading it makes a view follow it. */
@@ -42,12 +44,14 @@ export class Store {
   take(events: Envelope[]) {
     const before = this.settled && this.#state.version !== ''
     for (const e of events) {
+      const was = e.type === 'project.deleted' && e.project_id ? this.#state.projects[e.project_id] : undefined
       try {
         apply(this.#state, e)
       } catch (err) {
         // One event that cannot be folded must not hide the others.
         console.error(`event ${e.id} (${e.type})`, err)
       }
+      if (before && e.type === 'project.deleted' && was && !was.imported && !was.deleted && e.data.reason) this.onFailed(was, e.data.reason, e.actor !== undefined && e.actor !== '' && e.actor !== 'host')
       if (before && e.id > 0 && e.type === 'core.started') this.onNews('The core started again. Each step says what became of it.')
     }
     this.#tick++

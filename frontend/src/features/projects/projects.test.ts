@@ -1,4 +1,4 @@
-import { cleanup, fireEvent, render, screen, waitFor } from '@testing-library/svelte'
+import { cleanup, fireEvent, render, screen, waitFor, within } from '@testing-library/svelte'
 import { tick } from 'svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 import App from '../../App.svelte'
@@ -8,6 +8,29 @@ afterEach(() => {
   cleanup()
   vi.unstubAllGlobals()
 })
+
+/** A core whose making of a project ends when the test says so. */
+function slowCore(routes: Parameters<typeof core>[0] = {}) {
+  let end: (status: number, v: unknown) => void = () => {}
+  const seen = core({ 'GET /v1/info': info, ...routes })
+  const plain = globalThis.fetch
+  vi.stubGlobal('fetch', (path: string, init: RequestInit = {}) => {
+    if (path !== '/v1/projects' || init.method !== 'POST') return plain(path, init)
+    seen.push({ method: 'POST', path, body: JSON.parse(String(init.body)) })
+    return new Promise((done, fail) => {
+      end = (status, v) => done(new Response(JSON.stringify(v), { status }))
+      init.signal?.addEventListener('abort', () => fail(new DOMException('aborted', 'AbortError')))
+    })
+  })
+  return { seen, end: (status: number, v: unknown) => end(status, v) }
+}
+const now = (e: ReturnType<typeof project>) => ({ ...e, at: Date.now() })
+async function ask(source: string) {
+  await fireEvent.keyDown(document.body, { key: 'n' })
+  await fireEvent.input(screen.getByLabelText(/^Folder or repository/), { target: { value: source } })
+}
+const make = () => fireEvent.click(screen.getByRole('button', { name: 'Make project' }))
+const progress = (d: object) => ev('machine.progress', { phase: 'boot', text: 'booting', ...d }, { id: 0, session_id: undefined })
 
 const info = () => ({ version: '1', latest_event_id: 0, machine_kinds: { lima: { vm: true, limits: 'cpu' }, local: { vm: false, limits: 'cgroup', missing: ['a kernel of its own'] } } })
 
@@ -36,23 +59,23 @@ it('makes a project, shows its progress, and keeps what was typed when it fails'
   const { store } = world()
   render(App, { store, live: false })
   await fireEvent.click(screen.getAllByRole('button', { name: /New project/ })[0]!)
-  await fireEvent.input(screen.getByLabelText('Folder or repository on this computer'), { target: { value: '/src/shop' } })
+  await fireEvent.input(screen.getByLabelText(/^Folder or repository/), { target: { value: '/src/shop' } })
   await fireEvent.click(screen.getByRole('button', { name: 'Make project' }))
   store.take([{ ...project(), at: Date.now() }, ev('machine.progress', { phase: 'boot', text: 'booting the machine' }, { id: 0 })])
   await waitFor(() => expect(screen.getByRole('dialog').textContent).toContain('booting the machine'))
-  expect(seen.at(-1)?.body).toEqual({ source: '/src/shop' })
+  expect(seen.at(-1)?.body).toEqual({ source: '/src/shop', stay: true })
   answer({ code: 'invalid', what: 'the folder is not there', hint: 'give the whole path', details: ['/source: no such folder'] })
   const alert = await screen.findByRole('alert')
   expect(alert.textContent).toContain('the folder is not there')
   expect(alert.textContent).toContain('give the whole path')
-  expect((screen.getByLabelText('Folder or repository on this computer') as HTMLInputElement).value).toBe('/src/shop')
+  expect((screen.getByLabelText(/^Folder or repository/) as HTMLInputElement).value).toBe('/src/shop')
 })
 
 it('starts a playbook in a new session with its checks', async () => {
   const seen = core({ 'POST /v1/sessions': () => ({ id: 's9' }), 'POST /v1/sessions/s9/turns': () => ({ turn_id: 't' }) })
   const { store } = world(project())
   render(App, { store, live: false })
-  await fireEvent.click(screen.getByRole('button', { name: 'Start work…' }))
+  await fireEvent.click(screen.getByRole('button', { name: /^Start work…/ }))
   await fireEvent.input(screen.getByLabelText(/^Playbook/), { target: { value: 'name: mend it\nsteps: []\n' } })
   await fireEvent.input(screen.getByLabelText(/^Checks/), { target: { value: 'npm test\n\n lint \n' } })
   await fireEvent.click(screen.getByRole('button', { name: 'Start' }))
@@ -102,4 +125,80 @@ it('deletes a project only when asked twice', async () => {
   store.take([ev('project.deleted', {}, { session_id: undefined })])
   await tick()
   expect(screen.getByRole('navigation').textContent).toContain('No project yet')
+})
+
+it('takes an address with a branch, and leaves the branch of a folder alone', async () => {
+  const c = slowCore()
+  const { store } = world()
+  render(App, { store, live: false })
+  await ask('/src/shop')
+  expect((screen.getByLabelText('Branch') as HTMLInputElement).disabled).toBe(true)
+  await fireEvent.input(screen.getByLabelText(/^Folder or repository/), { target: { value: 'https://example.org/shop.git' } })
+  await fireEvent.input(screen.getByLabelText('Branch'), { target: { value: 'fix' } })
+  await fireEvent.click(await screen.findByRole('radio', { name: /^lima/ }))
+  await make()
+  expect(c.seen.at(-1)?.body).toEqual({ source: 'https://example.org/shop.git', branch: 'fix', machine_kind: 'lima', stay: true })
+})
+
+it('goes on while the form is closed, shows how far it is in the list, and says when it is there', async () => {
+  const c = slowCore()
+  const { store } = world()
+  render(App, { store, live: false })
+  await ask('/src/shop')
+  await make()
+  await fireEvent.click(screen.getByText('Close', { selector: 'button' }))
+  expect(screen.queryByRole('dialog')).toBeNull()
+  expect(screen.getByRole('navigation').textContent).toContain('/src/shop')
+  store.take([now(project()), progress({ phase: 'image', text: 'guest image, part 2 of 5: unpacking', done: 41, total: 100 })])
+  await tick()
+  const bar = within(screen.getByRole('navigation')).getByRole('progressbar')
+  expect(bar.getAttribute('aria-valuenow')).toBe('41')
+  expect(bar.getAttribute('aria-label')).toBe('Building the guest image, part 2 of 5')
+  c.end(200, { id: 'p1', name: 'shop' })
+  expect((await screen.findAllByText('The project shop is ready.')).length).toBeGreaterThan(0)
+})
+
+it('is cancelled by a call of its own, and what was typed is kept', async () => {
+  const c = slowCore({ 'POST /v1/projects/p1/cancel': () => ({}) })
+  const { store } = world()
+  render(App, { store, live: false })
+  await ask('/src/shop')
+  await make()
+  store.take([now(project()), progress({})])
+  await tick()
+  await fireEvent.click(within(screen.getByRole('dialog')).getByRole('button', { name: 'Cancel' }))
+  await waitFor(() => expect(c.seen.at(-1)).toMatchObject({ method: 'POST', path: '/v1/projects/p1/cancel' }))
+  c.end(409, { code: 'conflict', what: 'the making of project shop was given up by person' })
+  await screen.findByText('You cancelled the making of the project.')
+  expect((screen.getByLabelText(/^Folder or repository/) as HTMLInputElement).value).toBe('/src/shop')
+})
+
+it('can be cancelled from the page of the project by who did not begin it', async () => {
+  const seen = core({ 'POST /v1/projects/p1/cancel': () => ({}) })
+  const { store } = world(project(), progress({ done: 1, total: 4 }))
+  render(App, { store, live: false })
+  const card = screen.getByRole('region', { name: 'Machine' })
+  expect(within(card).getByRole('progressbar').getAttribute('aria-valuenow')).toBe('25')
+  await fireEvent.click(within(card).getByRole('button', { name: 'Cancel' }))
+  await waitFor(() => expect(seen.at(-1)?.path).toBe('/v1/projects/p1/cancel'))
+})
+
+it('says why a project that nobody here waits for was not made', async () => {
+  core({})
+  const { store } = world(ev('core.started', { version: '1' }, { session_id: undefined, project_id: undefined }), project())
+  render(App, { store, live: false })
+  store.take([ev('project.deleted', { reason: 'the disk is full' }, { session_id: undefined, actor: 'host' })])
+  expect((await screen.findByRole('alert')).textContent).toContain('The project shop was not made: the disk is full')
+})
+
+it('takes back its word before a project is deleted', async () => {
+  const seen = core({ 'DELETE /v1/projects/p1': () => ({}) })
+  const { store } = world(project())
+  render(App, { store, live: false })
+  await fireEvent.click(screen.getByRole('button', { name: 'Delete project…' }))
+  const keep = await screen.findByRole('button', { name: 'Keep' })
+  await waitFor(() => expect(document.activeElement).toBe(keep))
+  await fireEvent.click(keep)
+  expect(screen.getByRole('button', { name: 'Delete project…' })).toBeTruthy()
+  expect(seen).toEqual([])
 })
