@@ -1,8 +1,13 @@
 #!/bin/bash
-# The real window on a display of its own: it opens, paints, shows what other clients do as it happens, and what is
-# typed into it reaches the core. Prints "N passed, N failed".
+# The real window on a display of its own. Prints "N passed, N failed".
 #
-#   build/ci/window.sh     GLASSHOUSE_WINDOW=binary   GLASSHOUSE_SHOTS=folder keeps the pictures
+#   build/ci/window.sh [PART …]    GLASSHOUSE_WINDOW=binary   GLASSHOUSE_SHOTS=folder keeps the pictures
+#
+#   smoke    it opens, paints, shows what other clients do as it happens; what is typed into it reaches the core
+#   native   one of it, its place, where it does not go, what cannot end it, how it finds the core again
+#   faults   a nil dereference in Go is an error, not the end, though the web view took the signal handlers
+#   walk     the main job by hand, judged by the remote's tree and the log
+#   flood    20,000 events at 2,000 a second beside a bare list
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 window=${GLASSHOUSE_WINDOW:-$root/build/bin/glasshouse-window}
@@ -23,7 +28,7 @@ ok() {
 }
 
 missing=
-for p in Xvfb xdotool import identify compare convert git; do command -v $p >/dev/null || missing="$missing $p"; done
+for p in Xvfb openbox xdotool import identify compare convert git node cc go pkg-config WebKitWebDriver dbus-daemon; do command -v $p >/dev/null || missing="$missing $p"; done
 [ -x "$window" ] || missing="$missing $window(make window)"
 if [ -n "$missing" ]; then
 	echo "FAIL the window cannot be tried: missing$missing; see build/setup/apt.sh core window test"
@@ -33,17 +38,19 @@ fi
 
 dir=$(mktemp -d /tmp/gh-win-XXXXXX)
 chmod 711 "$dir" # a root core's service user passes through
-export GLASSHOUSE_DATA=$dir/d GLASSHOUSE_CONFIG=$dir/c
-mkdir -p "$dir/c" "$dir/shots"
+parts=${*:-smoke native faults walk flood}
+part() { case " $parts " in *" $1 "*) return 0 ;; esac; return 1; }
 shots=${GLASSHOUSE_SHOTS:-$dir/shots}
+export GLASSHOUSE_SHOTS=$shots
 mkdir -p "$shots"
-echo 'machine = "local"' >"$dir/c/config.toml"
 win=
 display=
+desk=
+bus=
 finish() {
 	[ -z "$win" ] || kill "$win" 2>/dev/null
-	"$window" quit --now >/dev/null 2>&1
-	[ -z "$display" ] || kill "$display" 2>/dev/null
+	[ -z "${GLASSHOUSE_DATA:-}" ] || "$window" quit --now >/dev/null 2>&1
+	for p in $desk $bus $display; do kill "$p" 2>/dev/null; done
 	wait 2>/dev/null
 	rm -rf "$dir"
 }
@@ -65,96 +72,143 @@ until_true test -s "$dir/display" || { cat "$dir/xvfb.log"; echo "FAIL no displa
 DISPLAY=:$(cat "$dir/display")
 export DISPLAY
 
-git init -q -b main "$dir/greeter"
-printf '#!/bin/sh\necho helo\n' >"$dir/greeter/greet.sh"
-git -C "$dir/greeter" add .
-git -C "$dir/greeter" -c user.name=T -c user.email=t@example.test commit -q -m 'A greeting'
+# The window is the first thing on the display: no window manager gives it the focus, the pointer does.
+smoke() {
+	export GLASSHOUSE_DATA=$dir/d GLASSHOUSE_CONFIG=$dir/c
+	mkdir -p "$dir/c"
+	echo 'machine = "local"' >"$dir/c/config.toml"
+	echo '{"told": true}' >"$dir/c/window.json"
+	git init -q -b main "$dir/greeter"
+	printf '#!/bin/sh\necho helo\n' >"$dir/greeter/greet.sh"
+	git -C "$dir/greeter" add .
+	git -C "$dir/greeter" -c user.name=T -c user.email=t@example.test commit -q -m 'A greeting'
 
-"$window" desktop >"$dir/window.log" 2>&1 &
-win=$!
+	"$window" desktop >"$dir/window.log" 2>&1 &
+	win=$!
 
-found() { id=$(xdotool search --onlyvisible --name '^Glasshouse' 2>/dev/null | tail -1) && [ -n "$id" ]; }
-title() { xdotool getwindowname "$id" 2>/dev/null; }
-titled() { title | grep -qx "$1"; }
-picture() { import -window root "$shots/$1.png"; }
-colours() { identify -format %k "$1"; }
-painted() { picture "$1" && [ "$(colours "$shots/$1.png")" -gt 100 ]; }
-# Differs unless the two pictures are the same, pixel by pixel.
-differ() { [ "$(compare -metric AE "$shots/$1.png" "$shots/$2.png" null: 2>&1 | sed 's/ .*//')" != 0 ]; }
-changed() { picture "$2" && differ "$1" "$2"; }
-# Takes a picture once the window has come to rest: what is painted may be late, and a caret blinks.
-settled() {
-	local i
-	for i in $(seq 20); do
-		picture "$1.now"
-		sleep 0.4
-		picture "$1"
-		[ "$(compare -metric AE "$shots/$1.now.png" "$shots/$1.png" null: 2>&1 | sed 's/ .*//; s/[.e].*//')" -lt 200 ] 2>/dev/null && break
-	done
-	rm -f "$shots/$1.now.png"
-}
-# The journal holds an event whose line matches.
-logged() { "$window" --json log --session "$1" 2>/dev/null | grep -q "$2"; }
-alive() { kill -0 "$win" 2>/dev/null; }
-key() { xdotool mousemove --window "$id" 640 4 key --clearmodifiers "$@"; }
+	found() { id=$(xdotool search --onlyvisible --name '^Glasshouse' 2>/dev/null | tail -1) && [ -n "$id" ]; }
+	title() { xdotool getwindowname "$id" 2>/dev/null; }
+	titled() { title | grep -qx "$1"; }
+	picture() { import -window root "$shots/$1.png"; }
+	colours() { identify -format %k "$1"; }
+	painted() { picture "$1" && [ "$(colours "$shots/$1.png")" -gt 100 ]; }
+	# Differs unless the two pictures are the same, pixel by pixel.
+	differ() { [ "$(compare -metric AE "$shots/$1.png" "$shots/$2.png" null: 2>&1 | sed 's/ .*//')" != 0 ]; }
+	changed() { picture "$2" && differ "$1" "$2"; }
+	# Takes a picture once the window has come to rest: what is painted may be late, and a caret blinks.
+	settled() {
+		local i
+		for i in $(seq 20); do
+			picture "$1.now"
+			sleep 0.4
+			picture "$1"
+			[ "$(compare -metric AE "$shots/$1.now.png" "$shots/$1.png" null: 2>&1 | sed 's/ .*//; s/[.e].*//')" -lt 200 ] 2>/dev/null && break
+		done
+		rm -f "$shots/$1.now.png"
+	}
+	# The journal holds an event whose line matches.
+	logged() { "$window" --json log --session "$1" 2>/dev/null | grep -q "$2"; }
+	alive() { kill -0 "$win" 2>/dev/null; }
+	key() { xdotool mousemove --window "$id" 640 4 key --clearmodifiers "$@"; }
 
-ok 'the window opens' until_true found
-ok 'it paints' until_true painted 1-empty
-answers() { "$window" project list >/dev/null; }
-ok 'the core it started answers' answers
-# Nobody touches the window: what it shows next comes through its own stream of events.
-"$window" project create "$dir/greeter" >"$dir/create.log" 2>&1 || cat "$dir/create.log"
-ok 'a project that another client made appears in its title' until_true titled 'Glasshouse: greeter'
-ok 'and in its picture' until_true changed 1-empty 2-project
-s=$("$window" session create greeter | awk '{print $1}')
-ok 'a session is there' test -n "$s"
-until_true changed 2-project 3-session
-"$window" exec --session "$s" -- sh greet.sh >/dev/null
-ok 'a step of another client appears' until_true changed 3-session 4-step
+	ok 'the window opens' until_true found
+	ok 'it paints' until_true painted 1-empty
+	answers() { "$window" project list >/dev/null; }
+	ok 'the core it started answers' answers
+	# Nobody touches the window: what it shows next comes through its own stream of events.
+	"$window" project create "$dir/greeter" >"$dir/create.log" 2>&1 || cat "$dir/create.log"
+	ok 'a project that another client made appears in its title' until_true titled 'Glasshouse: greeter'
+	ok 'and in its picture' until_true changed 1-empty 2-project
+	s=$("$window" session create greeter | awk '{print $1}')
+	ok 'a session is there' test -n "$s"
+	until_true changed 2-project 3-session
+	"$window" exec --session "$s" -- sh greet.sh >/dev/null
+	ok 'a step of another client appears' until_true changed 3-session 4-step
 
-key m
-sleep 0.5
-xdotool type --delay 30 'hello from the window'
-key ctrl+Return
-ok 'a message typed into the window reaches the core' until_true logged "$s" 'hello from the window'
+	key m
+	sleep 0.5
+	xdotool type --delay 30 'hello from the window'
+	key ctrl+Return
+	ok 'a message typed into the window reaches the core' until_true logged "$s" 'hello from the window'
 
-cat >"$dir/ask.yaml" <<'YAML'
+	cat >"$dir/ask.yaml" <<'YAML'
 name: ask
 steps:
   - tool: ask_user
     args: {question: "Shall it go on?", options: ["Go on", "Stop here"]}
     expect: {has: "Go on"}
 YAML
-"$window" run "$dir/ask.yaml" --session "$s" </dev/null >"$dir/run.log" 2>&1 &
-run=$!
-ok 'a question that waits is counted in the title' until_true titled '(1) Glasshouse: greeter'
-settled 5-question
-key Escape # out of the message box
-key w
-sleep 0.5
-key Return
-settled 6-focus
-key Return
-ok 'it is answered by keyboard in the window' until_true logged "$s" '"type":"approval.answered".*"actor":"person"'
-ok 'and the agent goes on' wait "$run"
-ok 'then nothing waits' until_true titled 'Glasshouse: greeter'
+	"$window" run "$dir/ask.yaml" --session "$s" </dev/null >"$dir/run.log" 2>&1 &
+	run=$!
+	ok 'a question that waits is counted in the title' until_true titled '(1) Glasshouse: greeter'
+	settled 5-question
+	key Escape # out of the message box
+	key w
+	sleep 0.5
+	key Return
+	settled 6-focus
+	key Return
+	ok 'it is answered by keyboard in the window' until_true logged "$s" '"type":"approval.answered".*"actor":"person"'
+	ok 'and the agent goes on' wait "$run"
+	ok 'then nothing waits' until_true titled 'Glasshouse: greeter'
 
-xdotool windowsize --sync "$id" 1920 1200 windowmove "$id" 0 0
-# The corner far from the old size is painted with the page's status bar, not with bare background.
-corner() { picture 7-large && [ "$(convert "$shots/7-large.png" -crop 400x26+1500+1174 +repage -format %k info:)" -gt 20 ]; }
-ok 'it paints all of another size' until_true corner
-settled 7-large
+	xdotool windowsize --sync "$id" 1920 1200 windowmove "$id" 0 0
+	# The corner far from the old size is painted with the page's status bar, not with bare background.
+	corner() { picture 7-large && [ "$(convert "$shots/7-large.png" -crop 400x26+1500+1174 +repage -format %k info:)" -gt 20 ]; }
+	ok 'it paints all of another size' until_true corner
+	settled 7-large
 
-ok 'the window lives' alive
-xdotool windowquit "$id" 2>/dev/null || kill "$win"
-ended() { ! alive; }
-ok 'it closes when it is asked to' until_true ended
-wait "$win"
-code=$?
-win=
-ok "and ends well (exit code $code)" test "$code" = 0
-ok 'the core goes on without it' logged "$s" '"type":"turn.ended"'
-faultless() { ! grep -E 'fault in|panic|SIG(SEGV|ABRT|BUS|FPE|ILL|TRAP)' "$dir/window.log"; }
-ok 'no fault was reported' faultless
+	ok 'the window lives' alive
+	xdotool windowquit "$id" 2>/dev/null || kill "$win"
+	ended() { ! alive; }
+	ok 'it closes when it is asked to' until_true ended
+	wait "$win"
+	code=$?
+	win=
+	ok "and ends well (exit code $code)" test "$code" = 0
+	ok 'the core goes on without it' logged "$s" '"type":"turn.ended"'
+	faultless() { ! grep -E 'fault in|panic|SIG(SEGV|ABRT|BUS|FPE|ILL|TRAP)' "$dir/window.log"; }
+	ok 'no fault was reported' faultless
+	"$window" quit --now >/dev/null 2>&1
+	unset GLASSHOUSE_DATA GLASSHOUSE_CONFIG
+}
+
+# counted NAME COMMAND… runs a part of its own counts; its last line is "N passed, N failed".
+counted() {
+	local name=$1 log=$dir/$1.out p f rc
+	shift
+	"$@" >"$log" 2>&1
+	rc=$?
+	grep -v ' passed, ' "$log"
+	p=$(grep -oE '^[0-9]+ passed' "$log" | tail -1 | grep -oE '[0-9]+')
+	f=$(grep -oE '[0-9]+ failed$' "$log" | tail -1 | grep -oE '[0-9]+')
+	[ -n "$p" ] && [ -n "$f" ] || { p=0 f=1; }
+	[ $rc = 0 ] || [ "$f" != 0 ] || f=1
+	passed=$((passed + p)) failed=$((failed + f))
+	echo "---- $name: $p passed, $f failed, ${SECONDS}s"
+}
+
+if part smoke; then smoke; echo "---- smoke: ${SECONDS}s"; fi
+
+openbox >"$dir/openbox.log" 2>&1 &
+desk=$!
+# A session bus of the test's own: a window of the person's desktop stays out of it.
+dbus-daemon --session --nofork --nopidfile --address="unix:path=$dir/bus" >"$dir/bus.log" 2>&1 &
+bus=$!
+export DBUS_SESSION_BUS_ADDRESS=unix:path=$dir/bus
+web=webkit2gtk-4.1
+pkg-config --exists $web || web=webkit2gtk-4.0
+shim=$dir/shim.so
+# shellcheck disable=SC2046 # flags
+cc -shared -fPIC -O1 -o "$shim" "$root/build/ci/window/shim.c" $(pkg-config --cflags --libs $web) || { echo "FAIL the shim cannot be built"; failed=$((failed + 1)); }
+folder() { mkdir -p "$dir/$1"; chmod 711 "$dir/$1"; echo "$dir/$1"; }
+part native && counted native node "$root/build/ci/window/native.mjs" "$window" "$shim" "$(folder n)"
+faults() { (cd "$root" && go test -tags "desktop,production,windowfault$([ $web = webkit2gtk-4.1 ] && echo ,webkit2_41)" -count=1 -v -run 'Fault' ./app/desktop) >"$dir/faults.log" 2>&1 && grep -q '^--- PASS: TestFaults' "$dir/faults.log" || { tail -40 "$dir/faults.log"; false; }; }
+if part faults; then ok 'a nil dereference in Go is caught, and would not be without the repair' faults; fi
+part walk && counted walk node "$root/build/ci/window/walk.mjs" "$window" "$shim" "$(folder w)"
+if part flood; then
+	(cd "$root" && CGO_ENABLED=0 go build -o "$dir/standin" ./build/ci/window/standin)
+	counted flood node "$root/build/ci/window/flood.mjs" "$window" "$dir/standin" "$shim" "$(folder f)"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
