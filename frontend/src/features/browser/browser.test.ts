@@ -205,9 +205,12 @@ it('says that the browser is closed, and asks no more', async () => {
 
 it('shows the last screenshot of a session whose browser is closed', async () => {
   glass({ view: view({ open: false, tabs: [] }), blobs: { feed: Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 0) } })
-  const { pane } = await show(step(1, 'Take a screenshot', 'browser_screenshot'), ended(1, { artefacts: [{ sha256: 'feed', size: 3, mime: 'image/png' }] }), step(2, 'Run ls'))
+  const { pane, store } = await show(step(1, 'Take a screenshot', 'browser_screenshot'), ended(1, { artefacts: [{ sha256: 'feed', size: 3, mime: 'image/png' }] }), step(2, 'Run ls'))
   expect(pane().textContent).toContain('The last screenshot, by step 1')
   await waitFor(() => expect(pane().querySelector('img')).toBeTruthy())
+  expect(pane().textContent).toContain('the next step that opens a page starts it')
+  store.take([ev('session.state', { state: 'ended' })])
+  await waitFor(() => expect(pane().textContent).toContain('The session has ended, and its browser with it.'))
   await fireEvent.click(pane().querySelector('.stage p button')!)
   await waitFor(() => expect(document.activeElement?.getAttribute('data-step')).toBe('1'))
 })

@@ -13,3 +13,7 @@ export function lastShot(store: Store, session: SessionState): Kept | undefined 
   }
   return undefined
 }
+
+/** Why there is no page, and what would bring one. */
+export const closedWords = (session: SessionState): string =>
+  session.state === 'ended' ? 'The session has ended, and its browser with it.' : 'The browser is closed; the next step that opens a page starts it.'
