@@ -30,13 +30,14 @@ function open(routes: Record<string, (b: unknown) => unknown>, ...more: ReturnTy
   const r = render(Files, props())
   return { ...w, seen, take: async (...e: ReturnType<typeof ev>[]) => { w.store.take(e); await r.rerender(props()) }, rerender: () => r.rerender(props()), container: r.container }
 }
-const items = () => screen.queryAllByRole('treeitem').map((x) => x.getAttribute('aria-label'))
+const name = (x: Element | null) => `${x?.querySelector('.nm')?.textContent ?? ''}${x?.querySelector('.hidden')?.textContent ?? ''}`
+const items = () => screen.queryAllByRole('treeitem').map(name)
 const tree = () => screen.getByRole('tree')
 const root = { [list('')]: () => ({ entries: [entry('z.txt'), entry('src', 'dir'), entry('node_modules', 'dir', { ignored: true }), entry('go', 'link', { target: '../x' }), entry('pipe', 'other')] }), [list('src')]: () => ({ entries: [entry('src/a.ts'), entry('src/b.ts')] }) }
 
 it('lists folders first, on demand, and says what each thing is', async () => {
   const { seen } = open(root)
-  await vi.waitFor(() => expect(items()).toEqual(['node_modules, folder, ignored by git', 'src, folder', 'go, link', 'pipe, special file', 'z.txt']))
+  await vi.waitFor(() => expect(items()).toEqual(['node_modules, folder, ignored by git', 'src, folder', 'go → ../x, link', 'pipe (neither file nor folder)', 'z.txt']))
   expect(seen.map((c) => c.path)).toEqual([list('').slice(4)])
   await fireEvent.click(screen.getByRole('treeitem', { name: /^src/ }))
   await vi.waitFor(() => expect(items()).toContain('a.ts'))
@@ -46,7 +47,7 @@ it('lists folders first, on demand, and says what each thing is', async () => {
 it('is walked by keyboard: arrows, ends, letters, Enter', async () => {
   const { desk } = open({ ...root, [FILE('src/b.ts')]: () => content('src/b.ts', 'bee\n') })
   await vi.waitFor(() => expect(items().length).toBe(5))
-  const at = () => document.getElementById(tree().getAttribute('aria-activedescendant') ?? '')?.getAttribute('aria-label')
+  const at = () => name(document.getElementById(tree().getAttribute('aria-activedescendant') ?? ''))
   const key = (k: string) => fireEvent.keyDown(tree(), { key: k })
   await key('End')
   expect(at()).toBe('z.txt')
