@@ -21,6 +21,15 @@ it('has a row for every item until a turn is folded, and again when it is opened
   expect(all(r)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8])
 })
 
+it('begins again when the items are others', () => {
+  const items = [turn('a'), step(1), step(2), turn('b')]
+  const r = new Rows().sync(items)
+  r.fold(items, 'a', true)
+  expect(all(r.sync([turn('a'), step(1)]))).toEqual([0])
+  expect(all(r.sync([turn('c')]))).toEqual([0])
+  expect(all(r.sync([turn('c'), step(1)]))).toEqual([0, 1])
+})
+
 it('reads only what is new', () => {
   const items: Item[] = [turn('a'), ...Array.from({ length: 1000 }, (_, i) => step(i)), turn('b')]
   const r = new Rows().sync(items)

@@ -13,6 +13,7 @@ export class Rows {
 
   /** Takes in the items that are new. */
   sync(items: readonly Item[]): this {
+    if (items.length < this.#read) this.#again() // Another log: they are other items.
     if (this.#at) for (let i = this.#read; i < items.length; i++) this.#take(items, i)
     this.#read = items.length
     return this
@@ -27,10 +28,14 @@ export class Rows {
     if (this.#folded.has(turn) === on) return
     if (on) this.#folded.add(turn)
     else this.#folded.delete(turn)
+    this.#again()
+    this.sync(items)
+  }
+
+  #again() {
     this.#hide = false
     this.#at = this.#folded.size ? [] : undefined
     this.#read = 0
-    this.sync(items)
   }
 
   get length(): number {
