@@ -144,11 +144,11 @@ YAML
 	settled 5-question
 	key Escape # out of the message box
 	key w
-	sleep 0.5
-	key Return
 	settled 6-focus
-	key Return
+	key 1
 	ok 'it is answered by keyboard in the window' until_true logged "$s" '"type":"approval.answered".*"actor":"person"'
+	ended_run() { ! kill -0 "$run" 2>/dev/null; }
+	until_true ended_run || kill "$run"
 	ok 'and the agent goes on' wait "$run"
 	ok 'then nothing waits' until_true titled 'Glasshouse: greeter'
 

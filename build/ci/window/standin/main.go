@@ -11,15 +11,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"image"
-	"image/color"
-	"image/jpeg"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -69,7 +65,8 @@ func run(ctx context.Context, data string) error {
 	if err := s.project(); err != nil {
 		return err
 	}
-	door := httpapi.Handler(httpapi.Services{Log: log, Version: "standin"})
+	shot := picture()
+	door := httpapi.Handler(httpapi.Services{Log: log, Version: "standin", Browsers: &pages{jpeg: shot}})
 	mux := http.NewServeMux()
 	mux.Handle("/", door)
 	// What the window asks a core that has no machines.
@@ -91,7 +88,6 @@ func run(ctx context.Context, data string) error {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(bare)
 	})
-	shot := picture()
 	mux.HandleFunc("GET /v1/standin/picture", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/jpeg")
 		w.Header().Set("Cache-Control", "no-store")
@@ -274,25 +270,4 @@ func (m *maker) step() {
 
 func (m *maker) turnID() domain.TurnID {
 	return domain.TurnID(fmt.Sprintf("%s_t%d", m.session, m.turn))
-}
-
-// picture is of the size and grain of a page's: about 100 KB.
-func picture() []byte {
-	r := rand.New(rand.NewPCG(1, 2))
-	img := image.NewRGBA(image.Rect(0, 0, 1280, 800))
-	for y := range 800 {
-		for x := range 1280 {
-			v := uint8(235)
-			if y/10%2 == 0 && x%320 < 40+r.IntN(260) {
-				v = uint8(40 + r.IntN(150))
-			}
-			img.SetRGBA(x, y, color.RGBA{v, v, uint8(min(255, int(v)+10)), 255})
-		}
-	}
-	for q := 80; ; q -= 10 {
-		var b bytes.Buffer
-		if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: max(q, 5)}); err != nil || b.Len() < 130<<10 || q <= 10 {
-			return b.Bytes()
-		}
-	}
 }
