@@ -63,6 +63,11 @@ it('points to the question while one waits, and says why a host cannot be allowe
   const { desk } = open({ [RULES]: () => [rule('r2', 'no.test', 'deny')] }, question({ kind: 'egress' }), blocked('ask.test', { approval_id: 'a1' }), blocked('no.test'))
   await vi.waitFor(() => expect(screen.getByRole('button', { name: 'Denied by a rule' })).toHaveProperty('disabled', true))
   await fireEvent.click(screen.getByRole('button', { name: 'Answer the question' }))
+  cleanup()
+  // A program that gave up while the question waits is told so without its id: the host says which it is.
+  const w = open({}, question({ kind: 'egress', detail: [{ name: 'host', value: 'wait.test:443', origin: 'host' }] }), blocked('wait.test'))
+  await fireEvent.click(screen.getByRole('button', { name: 'Answer the question' }))
+  expect(w.desk.goal.id).toBe('a1')
   expect(desk.goal.id).toBe('a1')
 })
 
