@@ -74,7 +74,7 @@ it('shows a review of hostile files, lines and comments', async () => {
   const hunk = { id: 'h1', section: H, old_start: 1, old_lines: 1, new_start: 1, new_lines: 1, lines: [{ op: '-', text: `${H} a`, old: 1 }, { op: '+', text: `${H} b`, new: 1 }] }
   const file = { id: 'f', path: H, display: H, op: 'rename', added: 1, deleted: 1, new_size: 1, old_size: 1, old_path: H, whole: H, units: ['h1', 'content', 'rename'], decisions: { h1: 'accept' }, viewed: false, flags: [{ kind: 'bidi', text: H }, { kind: H, text: H }], hunks: [hunk] }
   const comment = { id: 'c', review_id: 'r', path: H, file: 'f', side: 'new', line: 1, text: H, quoted: H, state: 'answered', answer: H, at: 1 }
-  core({ 'GET /v1/reviews/r': () => ({ id: 'r', project_id: 'p1', base: H, candidate: H, remote: H, ref: H, opened_at: 1, accepted: 1, rejected: 0, undecided: 2, files: [file], comments: [comment, { ...comment, id: 'd', outdated: true, why: H }], pushes: [{ remote: H, ref: H, commit: H, tree: H, state: 'failed', reason: H, output: H, at: 1 }] }) })
+  core({ 'GET /v1/reviews/r': () => ({ id: 'r', project_id: 'p1', base: 'b', candidate: 'c', remote: '/r', ref: 'main', opened_at: 1, accepted: 1, rejected: 0, undecided: 2, files: [file], comments: [comment, { ...comment, id: 'd', outdated: true, why: H }], pushes: [{ remote: H, ref: H, commit: H, tree: H, state: 'failed', reason: H, output: H, at: 1 }] }) })
   const w = world(project(H), ev('review.opened', { review_id: 'r', base: 'b', candidate: 'c', files: 1, units: 3, remote: H, ref: H }))
   w.desk.openReview('r')
   const { container, findAllByText } = render(ReviewOpen, { store: w.store, desk: w.desk, project: w.store.s.projects.p1!, id: 'r' })

@@ -82,7 +82,7 @@ it('opens a review for a remote and a branch, with nothing decided', async () =>
   expect((screen.getByRole('button', { name: /^See what would be pushed/ }) as HTMLButtonElement).disabled).toBe(true)
   expect(screen.getByText(/3 changes of 3 wait/)).toBeTruthy()
   expect(screen.getByText('from step 1')).toBeTruthy()
-  expect(screen.getByText('npm test')).toBeTruthy()
+  expect(within(screen.getByLabelText('What to look at')).getByText('npm test')).toBeTruthy()
 })
 
 it('suggests where the source comes from, and a branch named after the work', async () => {
@@ -118,7 +118,7 @@ it('decides by a and x, as fast as the keys come, and goes on to the next change
 
 it('a wish the core refuses is taken back, with its words', async () => {
   await opened()
-  core({ 'POST /v1/reviews/r1/decisions?brief=true': () => ({ status: 409, error: { code: 'conflict', what: 'a push is running', hint: 'wait for its end' } }), 'GET /v1/reviews/r1?brief=true': () => undefined })
+  core({ 'POST /v1/reviews/r1/decisions?brief=true': () => ({ status: 409, error: { code: 'conflict', what: 'a push is running', hint: 'wait for its end' } }), 'GET /v1/reviews/r1?brief=true': () => ({ status: 503, error: { code: 'conflict', what: 'a push is running' } }) })
   await key('a')
   const alert = await screen.findByRole('alert')
   expect(alert.textContent).toContain('a push is running')
@@ -220,7 +220,7 @@ it('shows old above new, or beside it, and lines between hunks when they are ask
   await key('s')
   await waitFor(() => expect(container.querySelectorAll('.row-at .l.add').length).toBe(2))
   await fireEvent.click(screen.getByRole('button', { name: /38 lines that stay/ }))
-  await screen.findByText('stays 2')
+  await screen.findByText('stays 20')
   expect(screen.queryByRole('button', { name: /38 lines that stay/ })).toBeNull()
 })
 
