@@ -10,7 +10,7 @@ WEBTAG   := $(shell pkg-config --exists webkit2gtk-4.1 2>/dev/null && echo ,webk
 TAGS     := desktop,production$(WEBTAG)
 export GLASSHOUSE_CACHE ?= $(CACHE)
 
-.PHONY: help demo run test check build setup setup-window setup-test frontend guestd limactl window lint vet unit types pages shots machines kill soak corpora clean bench-exec image
+.PHONY: help demo run test check build setup setup-window setup-test frontend guestd limactl window lint vet unit types pages shots machines kill soak corpora clean bench-exec bench-ui image
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
@@ -97,6 +97,10 @@ corpora: build ## Outside suites from the folder named by GLASSHOUSE_CORPORA
 
 bench-exec: setup build ## Exec and cold start against limactl shell, ssh and plain Lima
 	@bash build/ci/bench.sh exec
+
+bench-ui: setup-window window ## The window against a bare one: start, memory, live view, a flood of events
+	@bash build/setup/apt.sh core window test
+	@bash build/ci/bench.sh ui
 
 clean: ## Remove what was built, not the image cache
 	rm -rf build/bin frontend/node_modules frontend/dist/assets frontend/dist/index.html
