@@ -293,7 +293,7 @@ func (c *Core) serve() error {
 func (c *Core) Handler() http.Handler {
 	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
 		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
-		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload})
+		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload, LookAt: c.lookAt})
 }
 
 func (c *Core) agent(kind, input string) (agent.Agent, error) {
@@ -483,4 +483,9 @@ func resolver(server string) func(ctx context.Context, host string) ([]netip.Add
 		// The dot keeps search domains out.
 		return r.LookupNetIP(ctx, "ip", host+".")
 	}
+}
+
+// lookAt says what a project made from a folder would begin with.
+func (c *Core) lookAt(ctx context.Context, dir string) (git.ImportResult, error) {
+	return git.Look(ctx, dir, git.Options{Runner: c.runner, Invoker: invoker()})
 }

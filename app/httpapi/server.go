@@ -24,6 +24,7 @@ import (
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/eventlog"
+	"glasshouse/backend/git"
 	"glasshouse/backend/machine"
 	"glasshouse/backend/project"
 	"glasshouse/backend/session"
@@ -63,6 +64,8 @@ type Services struct {
 	PutSettings  func(ctx context.Context, s config.Settings, by domain.Actor) (SettingsView, error)
 	Policy       func(id domain.ProjectID) PolicyView
 	ReloadPolicy func() error
+	// LookAt says what a project made from a folder would begin with.
+	LookAt func(ctx context.Context, dir string) (git.ImportResult, error)
 	// Argv lists what was started on the host.
 	Argv func() []ProcessRecord
 }
@@ -246,6 +249,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.comments(api)
 	sv.terminals(api)
 	sv.settings(api)
+	sv.source(api)
 	sv.events(api)
 	payloads(api)
 	return recovered(limitBody(r)), api

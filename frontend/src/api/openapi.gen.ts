@@ -936,6 +936,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/source": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a project made from a folder would begin with; the folder is only read */
+        get: operations["look-at-source"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/terminals/{id}": {
         parameters: {
             query?: never;
@@ -2176,6 +2193,42 @@ export interface components {
             usual: components["schemas"]["Settings"];
             /** @description settings of the file that the core does not work with yet: it has to start again for them */
             waiting: string[] | null;
+        };
+        SourceFile: {
+            /** @enum {string} */
+            op: "add" | "modify" | "delete" | "type" | "mode";
+            path: string;
+            /** Format: int64 */
+            size: number;
+            /** @description why it cannot be brought along; empty: it can */
+            withheld?: string;
+        };
+        SourceView: {
+            /** @description empty: HEAD is detached, or there is none */
+            branch?: string;
+            /** @description empty: no commits yet */
+            commit?: string;
+            /** @description files that differ from the commit, by path */
+            dirty: components["schemas"]["SourceFile"][] | null;
+            /** Format: int64 */
+            files: number;
+            /**
+             * Format: int64
+             * @description ignored files and folders, which stay outside
+             */
+            ignored?: number;
+            /** @enum {string} */
+            kind: "repository" | "bare" | "folder";
+            /**
+             * Format: int64
+             * @description filtered files, which only their filter could compare
+             */
+            may_differ?: number;
+            /** @description there are more of them than are listed */
+            more?: boolean;
+            notes?: string[] | null;
+            /** @description links resolved */
+            path: string;
         };
         StepDiff: {
             /** Format: int64 */
@@ -4490,6 +4543,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SettingsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "look-at-source": {
+        parameters: {
+            query: {
+                /** @description absolute path of a folder or repository on this computer */
+                path: string;
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
                 };
             };
             /** @description Error */
