@@ -18,7 +18,7 @@ import (
 )
 
 func init() {
-	cases = append(cases,
+	castCases = append(castCases,
 		testCase{"watching an animation", watchAnimation},
 		testCase{"watching a page at rest", watchAtRest},
 		testCase{"what a page comes to rest at is seen", watchBurst},

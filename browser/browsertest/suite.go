@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,49 @@ type Env struct {
 // hang guards a call: no call may take longer, whatever the page does.
 const hang = 2 * time.Minute
 
+// RunWatched runs the cases that drive a browser while somebody looks all the time:
+// what an action does must not depend on it.
+func RunWatched(t *testing.T, factory func(t *testing.T) Env) {
+	env := factory(t)
+	b, err := env.New(context.Background(), env.Opener)
+	if err != nil {
+		t.Fatalf("starting the browser: %v", err)
+	}
+	t.Cleanup(func() { b.Close() })
+	c, ok := b.(browser.Screencast)
+	if !ok {
+		t.Fatal("the driver cannot be watched")
+	}
+	f, err := c.Frames()
+	if err != nil {
+		t.Fatalf("watching: %v", err)
+	}
+	seen := make(chan int, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		n := 0
+		for last := uint64(0); ; n++ {
+			fr, err := f.Next(ctx, last)
+			if err != nil {
+				seen <- n
+				return
+			}
+			last = fr.Seq
+		}
+	}()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := &suite{T: t, env: env, b: b}
+			s.oneTab()
+			c.f(s)
+		})
+	}
+	stop()
+	if n := <-seen; n < 20 {
+		t.Errorf("only %d frames were seen", n)
+	}
+}
+
 // Run runs the contract suite.
 func Run(t *testing.T, factory func(t *testing.T) Env) {
 	env := factory(t)
@@ -39,7 +83,7 @@ func Run(t *testing.T, factory func(t *testing.T) Env) {
 			t.Error("Done is not closed after Close")
 		}
 	})
-	for _, c := range cases {
+	for _, c := range append(slices.Clone(cases), castCases...) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &suite{T: t, env: env, b: b}
 			s.oneTab()
@@ -57,6 +101,9 @@ type testCase struct {
 }
 
 var cases []testCase
+
+// castCases are those that look themselves.
+var castCases []testCase
 
 type ownCase struct {
 	name string
