@@ -122,6 +122,16 @@ it('reads an open file again when it changed, says so and by whom, and tells whe
   expect(store.s.projects['p1']!.touched['z.txt']!.op).toBe('delete')
 })
 
+it('shows what a step deleted, although it is no longer there', async () => {
+  const { desk, rerender } = open({
+    ...root, [FILE('gone.txt')]: () => ({ status: 404, error: { code: 'not_found', what: 'no such file' } }),
+    'GET /v1/sessions/s1/steps/st1/diff?path=gone.txt': () => ({ path: 'gone.txt', op: 'delete', binary: false, too_large: false, hunks: [{ id: 'h', old_start: 1, old_lines: 1, new_start: 0, new_lines: 0, lines: [{ op: '-', text: 'it said this', old: 1 }] }] }),
+  }, step(1), ev('step.sealed', { commit: 'c', tree: 't', changes: [{ path: 'gone.txt', op: 'delete', added: 0, deleted: 1 }] }, of(1)))
+  desk.drafts['file:p1'] = 'gone.txt'
+  await rerender()
+  await vi.waitFor(() => expect(screen.getByRole('region', { name: 'File' }).textContent).toMatch(/Deleted by step 1\..*it said this/))
+})
+
 it('reads a large file in parts, whole characters each', async () => {
   const a = 'x'.repeat(100) + '\n'
   const b = 'y€\n'
