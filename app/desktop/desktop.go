@@ -29,8 +29,8 @@ type Options struct {
 	State string
 }
 
-// Run opens the window and returns when it closes. The core goes on. The window
-// closes when ctx ends.
+// Run opens the window and returns when it closes. The core goes on. ctx is the
+// program's, which a signal ends.
 func Run(ctx context.Context, o Options) error {
 	native := newNative(o)
 	gpu := linux.WebviewGpuPolicyAlways

@@ -27,8 +27,10 @@ type Native struct {
 	ctx     context.Context // the toolkit's; nil: not started yet
 	place   Place
 	saved   Place
-	closing bool // the person knows and it closes now
-	asking  bool // the dialog about closing is open
+	outer   context.Context // the program's; over: a signal ends it
+	closing bool            // the person knows and it closes now
+	asking  bool            // the dialog about closing is open
+	leaving bool            // it closes: a second order would reach a window that is gone
 	end     context.CancelFunc
 	wg      sync.WaitGroup
 	pick    sync.Mutex
@@ -52,11 +54,11 @@ func newNative(o Options) *Native {
 }
 
 // start begins what goes on beside the page; stop ends it. outer is the program's
-// own context: with its end the window closes.
+// own context, which a signal ends; the toolkit closes the window then by itself.
 func (n *Native) start(outer, app context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(outer))
 	n.mu.Lock()
-	n.ctx, n.end = app, cancel
+	n.ctx, n.outer, n.end = app, outer, cancel
 	p := n.place
 	n.mu.Unlock()
 	openView(p, n.notices.Looked)
@@ -67,9 +69,6 @@ func (n *Native) start(outer, app context.Context) {
 	n.wg.Go(func() {
 		for {
 			select {
-			case <-outer.Done():
-				_ = n.CloseWindow()
-				return
 			case <-ctx.Done():
 				return
 			case <-time.After(2 * time.Second):
@@ -115,17 +114,22 @@ const closingText = "Closing the window ends nothing.\n\nAgents, machines and th
 // beforeClose answers whether the window stays open.
 func (n *Native) beforeClose(ctx context.Context) bool {
 	n.mu.Lock()
-	if n.asking {
+	if n.asking || n.leaving {
 		n.mu.Unlock()
 		return true
 	}
 	tell := !n.place.Told && !n.closing
-	n.asking = tell
+	n.asking, n.leaving = tell, !tell
+	outer := n.outer
 	n.mu.Unlock()
 	if tell {
-		_, _ = runtime.MessageDialog(ctx, runtime.MessageDialogOptions{Type: runtime.InfoDialog, Title: "Glasshouse goes on", Message: closingText})
+		select {
+		case <-outer.Done(): // nobody is asked when the system shuts down
+		case <-time.After(50 * time.Millisecond):
+			_, _ = runtime.MessageDialog(ctx, runtime.MessageDialogOptions{Type: runtime.InfoDialog, Title: "Glasshouse goes on", Message: closingText})
+		}
 		n.mu.Lock()
-		n.place.Told, n.asking = true, false
+		n.place.Told, n.asking, n.leaving = outer.Err() == nil, false, true
 		n.mu.Unlock()
 	}
 	n.keep()
