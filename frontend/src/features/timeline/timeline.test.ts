@@ -204,6 +204,18 @@ it('copies what a step called and what it said', async () => {
   await waitFor(() => expect(copied).toEqual(["npm test 'it'\\''s'", 'boo']))
 })
 
+it('shows the beginning of a long reason, and the step that failed', async () => {
+  core({})
+  const bad = step(1, 'Run npm test')
+  Object.assign(bad.data as object, { turn_id: 't1' })
+  const { container } = show(ev('turn.started', { turn_id: 't1', prompt: 'Fix it' }), bad, ended(1, { outcome: 'failed', exit_code: 1, stdout: { total: 3, head: 'boo' } }), ev('turn.ended', { turn_id: 't1', result: 'failed', reason: Array.from({ length: 90 }, (_, i) => `line ${i}`).join('\n') }))
+  expect(container.querySelector('.reason')?.textContent).toBe('line 0\nline 1\nline 2…')
+  await fireEvent.click(screen.getByRole('button', { name: 'Show all' }))
+  expect(container.querySelector('.reason')?.textContent).toContain('line 89')
+  await fireEvent.click(screen.getByRole('button', { name: 'Show the step' }))
+  await waitFor(() => expect(container.querySelector('[data-step="1"]')?.getAttribute('aria-expanded')).toBe('true'))
+})
+
 it('says what went wrong in a turn and what to do next', async () => {
   core({})
   show(ev('turn.started', { turn_id: 't1', prompt: 'Fix it' }), ev('turn.ended', { turn_id: 't1', result: 'interrupted', reason: 'the core ended' }))
