@@ -1,6 +1,6 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { Cancelled, PolicyView, SettingsView } from './types'
+import type { Cancelled, PolicyView, SettingsView, SourceView } from './types'
 import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
 
 const id = encodeURIComponent
@@ -10,6 +10,7 @@ export interface CheckLine { name: string; code: string }
 export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
   quit: (now: boolean) => call<unknown>('POST', '/v1/quit', { now }),
+  source: (path: string, signal: AbortSignal) => call<SourceView>('GET', `/v1/source?path=${id(path)}`, undefined, signal),
   doctor: () => call<Doctor>('GET', '/v1/doctor'),
   projects: async () => (await call<Project[] | null>('GET', '/v1/projects')) ?? [],
   rules: async (project: string) => (await call<Rule[] | null>('GET', `/v1/projects/${id(project)}/rules`)) ?? [],

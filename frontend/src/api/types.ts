@@ -52,5 +52,7 @@ interface Head {
 export type Envelope = { [T in EventType]: Head & { type: T; data: Payloads[T] } }[EventType]
 export type Data<T extends EventType> = Payloads[T]
 
+/** What a project made from a folder would begin with. */
+export type SourceView = S['SourceView']
 /** What a person can set; an empty text or 0 is the usual. */
 export type Settings = S['Settings']

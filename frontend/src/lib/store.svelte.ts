@@ -129,7 +129,10 @@ export class Store {
     if (this.link !== 'live' || this.slow) return undefined
     const began = Date.now()
     const late = setTimeout(() => {
-      if (this.link === 'live') this.slow = began
+      if (this.link !== 'live') return
+      this.slow = began
+      // What came so far is better than nothing.
+      if (this.#state.last > 0) this.settled = true
     }, SLOW)
     try {
       return await calls.info()

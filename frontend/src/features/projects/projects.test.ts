@@ -202,3 +202,28 @@ it('takes back its word before a project is deleted', async () => {
   expect(screen.getByRole('button', { name: 'Delete project…' })).toBeTruthy()
   expect(seen).toEqual([])
 })
+
+it('looks at a folder that is typed, and brings along the uncommitted files that are picked', async () => {
+  const look = { kind: 'repository', path: '/src/shop', branch: 'fix', commit: 'c', files: 12, ignored: 2, dirty: [{ path: 'a.ts', op: 'modify', size: 10 }, { path: '.env', op: 'add', size: 9, withheld: 'it may hold secrets' }, { path: 'b.ts', op: 'add', size: 5 }] }
+  const c = slowCore({ [`GET /v1/source?path=${encodeURIComponent('/src/shop')}`]: () => look })
+  const { store } = world()
+  render(App, { store, live: false })
+  await ask('/src/shop')
+  const box = await screen.findByRole('group', { name: /uncommitted files/ })
+  expect(screen.getByRole('dialog').textContent).toContain('on fix, 12 files')
+  expect(box.textContent).toContain('all stay outside')
+  expect((within(box).getByRole('checkbox', { name: /\.env/ }) as HTMLInputElement).disabled).toBe(true)
+  await fireEvent.click(within(box).getByRole('button', { name: 'Take all' }))
+  await fireEvent.click(within(box).getByRole('checkbox', { name: /a\.ts/ }))
+  expect(box.textContent).toContain('1 come along')
+  await make()
+  expect(c.seen.at(-1)?.body).toEqual({ source: '/src/shop', with: ['b.ts'], stay: true })
+})
+
+it('says what is wrong with a folder before anything is made', async () => {
+  core({ 'GET /v1/info': info, [`GET /v1/source?path=${encodeURIComponent('/no/such')}`]: () => ({ status: 404, error: { code: 'not_found', what: 'the source folder cannot be opened' } }) })
+  const { store } = world()
+  render(App, { store, live: false })
+  await ask('/no/such')
+  expect(await screen.findByText('the source folder cannot be opened')).toBeTruthy()
+})
