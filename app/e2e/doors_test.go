@@ -239,6 +239,19 @@ func TestUnknownIDs(t *testing.T) {
 		"POST /v1/sessions/{id}/messages":     map[string]any{"text": "x"},
 		"POST /v1/sessions/{id}/turns":        map[string]any{"agent": "playbook", "input": "name: x\nsteps:\n  - say: hi\n"},
 		"PUT /v1/sessions/{id}/file":          map[string]any{"path": "x", "content": "x"},
+
+		"POST /v1/projects/{project}/terminals":   map[string]any{"rows": 24, "cols": 80},
+		"POST /v1/terminals/{id}/input":           map[string]any{"data": "eA=="},
+		"POST /v1/terminals/{id}/size":            map[string]any{"rows": 24, "cols": 80},
+		"POST /v1/reviews/{id}/viewed":            map[string]any{"file": "f", "viewed": true},
+		"POST /v1/reviews/{id}/comments":          map[string]any{"file": "f", "text": "x"},
+		"PUT /v1/reviews/{id}/comments/{comment}": map[string]any{"text": "x"},
+		"POST /v1/reviews/{id}/comments/send":     map[string]any{"session_id": "nope"},
+	}
+	queries := map[string]string{
+		"GET /v1/projects/{project}/find":         "?pattern=x",
+		"GET /v1/sessions/{id}/steps/{step}/diff": "?path=x",
+		"GET /v1/reviews/{id}/files/{file}/lines": "?side=new&from=1&to=2",
 	}
 	n := 0
 	for _, o := range operations(t, w) {
@@ -259,6 +272,7 @@ func TestUnknownIDs(t *testing.T) {
 			if strings.HasSuffix(o.path, "/file") && o.method == "GET" {
 				path += "?path=x"
 			}
+			path += queries[key]
 			err := w.Try(o.method, path, in, nil)
 			if e, ok := err.(*apiErr); !ok || e.Status != 404 || e.Code != "not_found" || e.Hint == "" {
 				t.Errorf("%s of %q: %v", key, id, err)
