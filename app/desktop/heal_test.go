@@ -108,6 +108,15 @@ func TestLinkStartsTheCoreAgain(t *testing.T) {
 	if _, err := ask(rt, "GET", ""); !errors.Is(err, ended) || starts != 2 {
 		t.Errorf("%v, %d starts", err, starts)
 	}
+	// The word that it was ended may come after its socket went.
+	l.quit.Store(false)
+	l.lastWords = 300 * time.Millisecond
+	_ = os.Remove(path)
+	late := time.AfterFunc(20*time.Millisecond, func() { l.quit.Store(true) })
+	defer late.Stop()
+	if _, err := ask(rt, "GET", ""); !errors.Is(err, ended) || starts != 2 {
+		t.Errorf("%v, %d starts", err, starts)
+	}
 	if _, err := ask(l.Plain(), "POST", ""); err == nil || starts != 2 {
 		t.Errorf("%v, %d starts", err, starts)
 	}

@@ -36,7 +36,7 @@ if [ "$1" = ui ]; then
 	CGO_ENABLED=0 go build -o "$dir/standin" ./build/ci/window/standin
 	# The same flags as the window: what differs is what is in it.
 	go build -tags $tags -ldflags '-s -w' -o "$dir/barewindow" ./build/bench/ui/barewindow
-	Xvfb -displayfd 3 -screen 0 1920x1200x24 -nolisten tcp 3>"$dir/display" 2>"$dir/xvfb.log" &
+	Xvfb -displayfd 3 -screen 0 1920x1200x24 -noreset -nolisten tcp 3>"$dir/display" 2>"$dir/xvfb.log" &
 	display=$!
 	for _ in $(seq 100); do [ -s "$dir/display" ] && break; sleep 0.1; done
 	DISPLAY=:$(cat "$dir/display")

@@ -28,7 +28,7 @@ ok() {
 }
 
 missing=
-for p in Xvfb openbox xdotool import identify compare convert git node cc go pkg-config WebKitWebDriver dbus-daemon; do command -v $p >/dev/null || missing="$missing $p"; done
+for p in Xvfb openbox xprop xdotool import identify compare convert git node cc go pkg-config WebKitWebDriver dbus-daemon; do command -v $p >/dev/null || missing="$missing $p"; done
 [ -x "$window" ] || missing="$missing $window(make window)"
 if [ -n "$missing" ]; then
 	echo "FAIL the window cannot be tried: missing$missing; see build/setup/apt.sh core window test"
@@ -66,7 +66,7 @@ until_true() {
 	return 1
 }
 
-Xvfb -displayfd 3 -screen 0 1920x1200x24 -nolisten tcp 3>"$dir/display" 2>"$dir/xvfb.log" &
+Xvfb -displayfd 3 -screen 0 1920x1200x24 -noreset -nolisten tcp 3>"$dir/display" 2>"$dir/xvfb.log" &
 display=$!
 until_true test -s "$dir/display" || { cat "$dir/xvfb.log"; echo "FAIL no display"; echo "0 passed, 1 failed"; exit 1; }
 DISPLAY=:$(cat "$dir/display")
@@ -186,6 +186,8 @@ if part smoke; then smoke; echo "---- smoke: ${SECONDS}s"; fi
 
 openbox >"$dir/openbox.log" 2>&1 &
 desk=$!
+managed() { xprop -root _NET_SUPPORTING_WM_CHECK 2>/dev/null | grep -q '#'; }
+until_true managed || echo "the window manager did not come: $(cat "$dir/openbox.log")"
 # A session bus of the test's own: a window of the person's desktop stays out of it.
 dbus-daemon --session --nofork --nopidfile --address="unix:path=$dir/bus" >"$dir/bus.log" 2>&1 &
 bus=$!
