@@ -81,7 +81,7 @@ func (s *Service) SendComments(ctx context.Context, id domain.ReviewID, r SendRe
 // batchText is the message: what an agent needs to find each place, and how to answer.
 func batchText(v ReviewView, batch []CommentView, withRejected bool) (string, int) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Comments from the review of %s. Answer each by naming its id in brackets, then your words.\n", clip(v.Candidate, 10))
+	fmt.Fprintf(&b, "Comments from the review of %s. Answer each by naming its id in brackets, then your words.\n", v.Candidate[:min(10, len(v.Candidate))])
 	for _, c := range batch {
 		fmt.Fprintf(&b, "\n[%s] %s", c.ID, c.Path)
 		if n := c.Line; n > 0 || c.WasLine > 0 {
