@@ -26,13 +26,14 @@ const rows = () => [...document.querySelectorAll('.c')].map((r) => (r.textConten
 
 it('lists every connection, newest first, with its rule in words, its claim as a claim and its step', async () => {
   open({ [RULES]: () => [rule('r1', 'example.org')] }, opened(1), closed(1), opened(2), blocked('evil.test'))
-  await vi.waitFor(() => expect(rows()[1]).toContain('allow connections to example.org:443'))
+  await vi.waitFor(() => expect(rows()[1]).toContain('allowed by a rule of this project'))
   expect(rows().length).toBe(3)
   expect(rows()[0]).toMatch(/blocked ?CONNECT evil\.test:443 ?the person said no.*Allow from now on.*step 1/)
-  expect(rows()[1]).toMatch(/open.*by, as the guest says, curl -s x.*open/)
+  expect(rows()[1]).toMatch(/open.*the guest says: curl -s x.*open/)
   expect(rows()[2]).toMatch(/ended.*↑ 100 B ↓ 2\.0 KB/)
   await fireEvent.click(document.querySelector('[data-row="2"]')!)
   expect(screen.getByText('203.0.113.7:443')).toBeTruthy()
+  expect(document.querySelector('dl')!.textContent).toContain('allow connections to example.org:443')
   expect(screen.getByText('The machine says so; nothing is decided by it.')).toBeTruthy()
 })
 
