@@ -53,6 +53,9 @@ export const test = base.extend<{ site: Site; own: World }, { world: World; shar
   },
 })
 
+/** The page follows the core and has read all that happened. */
+export const connected = (page: Page) => expect(page.getByRole('contentinfo').getByText('connected', { exact: true })).toBeVisible()
+
 /** Opens a page on a core and watches it: faults, dialogs and scripts of a guest fail the test. */
 export async function visit(page: Page, world: World): Promise<{ site: Site; check: () => void }> {
   const faults: string[] = []
@@ -67,7 +70,7 @@ export async function visit(page: Page, world: World): Promise<{ site: Site; che
     page,
     open: async (path) => {
       await page.goto(path ?? world.url)
-      await expect(page.getByRole('status').filter({ hasText: 'connected' })).toBeVisible()
+      await connected(page)
     },
     session: async (title) => {
       await page.getByRole('navigation').getByText(title).first().click()

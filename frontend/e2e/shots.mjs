@@ -27,7 +27,7 @@ async function screen(name, go) {
       page.setDefaultTimeout(30_000)
       try {
         await page.goto(w.url)
-        await page.getByRole('status').filter({ hasText: 'connected' }).waitFor()
+        await page.getByRole('contentinfo').getByText('connected', { exact: true }).waitFor()
         await go(page)
         await page.waitForTimeout(600)
         taken++

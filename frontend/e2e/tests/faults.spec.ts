@@ -1,4 +1,4 @@
-import { expect, test, visit, World } from '../fixtures'
+import { connected, expect, test, visit, World } from '../fixtures'
 
 // The core is slow, gone, or another one: the screen says so, and nothing a person typed is lost.
 
@@ -57,7 +57,7 @@ test('a cut stream: the page says so, and what happened meanwhile is there once,
   await expect(page.getByText('Reconnecting').first()).toBeVisible()
   for (let i = 1; i <= 5; i++) await own.exec(session, 'echo', `meanwhile-${i}`)
   await own.serveAgain()
-  await expect(page.getByRole('status').filter({ hasText: 'connected' })).toBeVisible()
+  await connected(page)
   await expect(page.getByRole('feed').getByText('echo meanwhile-5')).toBeVisible()
   const rows = await page.getByRole('feed').getByText(/echo meanwhile-\d/).allInnerTexts()
   expect(rows.map((t) => /meanwhile-\d/.exec(t)?.[0])).toEqual([1, 2, 3, 4, 5].map((i) => `meanwhile-${i}`))
@@ -94,7 +94,7 @@ test('a killed core: the page says so, another core takes over, and nothing type
   own.crash()
   await expect(page.getByText('Reconnecting').first()).toBeVisible()
   own.run('project', 'list') // starts another core, as any command does
-  await expect(page.getByRole('status').filter({ hasText: 'connected' })).toBeVisible()
+  await connected(page)
   await own.exec(session, 'echo', 'two')
   await expect(page.getByRole('feed').getByText('echo two')).toBeVisible()
   await expect(page.getByRole('feed').getByText('echo one')).toHaveCount(1)
@@ -112,6 +112,6 @@ test('a core with another log: the page forgets what is not true any more', asyn
   await own.api('DELETE', `/v1/projects/${project}`)
   await own.fresh() // the data folder is another one now, at the same address
   await expect(page.getByRole('navigation').getByText('long work')).toHaveCount(0)
-  await expect(page.getByRole('status').filter({ hasText: 'connected' })).toBeVisible()
+  await connected(page)
   check()
 })
