@@ -273,3 +273,27 @@ it('shows no picture whose bytes are none, whatever it is called', async () => {
   await waitFor(() => expect(container.textContent).toContain('the picture cannot be shown'))
   expect(made).not.toHaveBeenCalled()
 })
+
+it('keeps half-typed words a session each, sends them by key, and keeps them when that fails', async () => {
+  let fails = true
+  const seen = core({ 'POST /v1/sessions/s1/messages': () => (fails ? { error: { code: 'conflict', what: 'the session is busy', hint: 'try again' } } : {}) })
+  const other = ev('session.created', { session: { id: 's2', project_id: 'p1', title: 'other', agent: 'claude' }, mode: 'plan' }, { session_id: 's2' })
+  show(step(1), ended(1, {}), other)
+  const box = () => screen.getByLabelText<HTMLTextAreaElement>('Message')
+  expect(screen.getByText('Plans only')).toBeTruthy()
+  expect(box().placeholder).toBe('Tell the agent what to do next…')
+  await fireEvent.click(screen.getByRole('treeitem', { name: /work/ }))
+  expect(screen.getByText('Auto in the machine')).toBeTruthy()
+  await fireEvent.input(box(), { target: { value: 'round once' } })
+  await fireEvent.click(screen.getByRole('treeitem', { name: /other/ }))
+  expect(box().value).toBe('')
+  await fireEvent.click(screen.getByRole('treeitem', { name: /work/ }))
+  expect(box().value).toBe('round once')
+  await fireEvent.keyDown(box(), { key: 'Enter', ctrlKey: true })
+  await waitFor(() => expect(screen.getByText('the session is busy')).toBeTruthy())
+  expect(box().value).toBe('round once')
+  fails = false
+  await fireEvent.keyDown(box(), { key: 'Enter', ctrlKey: true })
+  await waitFor(() => expect(box().value).toBe(''))
+  expect(seen.filter((c) => c.path.endsWith('/messages')).map((c) => c.body)).toEqual([{ text: 'round once' }, { text: 'round once' }])
+})
