@@ -1,5 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest'
-import { follow, type Link } from './events'
+import { Batch, follow, type Link } from './events'
 import type { Envelope } from './types'
 
 // A core whose streams are written out, one a connection.
@@ -65,4 +65,45 @@ it('says why the link is cut, and tries again', async () => {
   const r = await run((s) => s.length === 1)
   expect(r.why.join()).toContain('nobody answered')
   expect(r.why.join()).toContain('the token is missing or wrong (open the address)')
+})
+
+it('hands events over in order, once a frame, and not so many that a frame is late', async () => {
+  const frames: (() => void)[] = []
+  vi.stubGlobal('requestAnimationFrame', (f: () => void) => frames.push(f))
+  vi.stubGlobal('cancelAnimationFrame', (n: number) => { frames[n - 1] = () => {} })
+  let now = 0
+  vi.spyOn(performance, 'now').mockImplementation(() => now)
+  const got: number[][] = []
+  const b = new Batch((e) => {
+    got.push(e.map((x) => x.id))
+    now += 5
+  })
+  for (let i = 1; i <= 1000; i++) b.push({ id: i } as Envelope)
+  expect(got).toEqual([])
+  const frame = () => frames.splice(0).forEach((f) => f())
+  frame()
+  // Two portions of 5 ms each, then the frame is left to others.
+  expect(got.map((g) => g.length)).toEqual([256, 256])
+  b.push({ id: 1001 } as Envelope)
+  frame()
+  expect(got.flat()).toEqual(Array.from({ length: 1001 }, (_, i) => i + 1))
+  frame()
+  expect(got.length).toBe(4)
+  // The rest comes at once when the stream ends, and nothing after a reset.
+  b.push({ id: 1002 } as Envelope)
+  b.flush()
+  b.push({ id: 1003 } as Envelope)
+  b.drop()
+  frame()
+  expect(got.slice(4)).toEqual([[1002]])
+  vi.restoreAllMocks()
+})
+
+it('hands events over also while no frame is drawn', async () => {
+  vi.stubGlobal('requestAnimationFrame', () => 1)
+  vi.stubGlobal('cancelAnimationFrame', () => {})
+  const got: number[] = []
+  const b = new Batch((e) => got.push(...e.map((x) => x.id)))
+  b.push({ id: 1 } as Envelope)
+  await vi.waitFor(() => expect(got).toEqual([1]), { timeout: 20_000 })
 })
