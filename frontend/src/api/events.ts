@@ -8,6 +8,8 @@ export interface Follower {
   onLink: (l: Link, why: string) => void
   /** The core has another log than the one that was followed: all that was folded is void. */
   onReset: () => void
+  /** The stream is there; cut() ends it, so that it is made anew. */
+  onOpen?: (cut: () => void) => void
   /** The next try comes after so many milliseconds, or when now() is called. */
   onWait?: (ms: number, now: () => void) => void
 }
@@ -35,7 +37,7 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
     try {
       heard()
       if (first) f.onLink('connecting', '')
-      for await (const line of lines(`/v1/events?format=ndjson&transient=true&after=${after}`, one.signal, () => f.onLink('live', ''))) {
+      for await (const line of lines(`/v1/events?format=ndjson&transient=true&after=${after}`, one.signal, () => { f.onLink('live', ''); f.onOpen?.(stop) })) {
         heard()
         first = false
         wait = 250

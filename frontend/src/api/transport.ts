@@ -108,7 +108,7 @@ function parseError(status: number, text: string): ApiError {
   } catch {
     // Not of our making: shown as it is.
   }
-  return { code: 'internal', what: `the core answered ${status}: ${text.slice(0, 200)}` }
+  return { code: 'internal', what: `the core answered ${status}${text ? `: ${text.slice(0, 200)}` : ''}` }
 }
 
 /** Any thrown value in the shape errors are shown in. */

@@ -1,5 +1,6 @@
 import { calls } from '../api/calls'
 import { follow, type Link } from '../api/events'
+import { CallError } from '../api/transport'
 import type { Envelope, Project } from '../api/types'
 import { apply, empty, waiting, type ProjectState, type State } from './state'
 
@@ -26,6 +27,9 @@ export class Store {
   /** A project that was being made is gone: why, and whether somebody wanted it so. */
   onFailed: (project: ProjectState, why: string, wanted: boolean) => void = () => {}
   #retry: () => void = () => {}
+  #cut: () => void = () => {}
+  /** Why the stream was cut from here. */
+  #reason = ''
 
   /** The state now; reading it makes a view follow it. */
   get s(): State {
@@ -52,6 +56,7 @@ export class Store {
         console.error(`event ${e.id} (${e.type})`, err)
       }
       if (before && e.type === 'project.deleted' && was && !was.imported && !was.deleted && e.data.reason) this.onFailed(was, e.data.reason, e.actor !== undefined && e.actor !== '' && e.actor !== 'host')
+      if (before && e.id > 0 && e.type === 'core.stopped') this.#lose('The core has stopped.')
       if (before && e.id > 0 && e.type === 'core.started') this.onNews('The core started again. Each step says what became of it.')
     }
     this.#tick++
@@ -84,9 +89,11 @@ export class Store {
     signal.addEventListener('abort', () => clearInterval(ask))
     return follow({
       onEvents: (e) => this.take(e),
+      onOpen: (cut) => (this.#cut = cut),
       onLink: (l, why) => {
         this.link = l
-        this.why = why
+        this.why = why || (l === 'cut' ? this.#reason : '')
+        if (l === 'live') this.#reason = ''
         if (l === 'live') {
           this.lost = 0
           void this.#catchUp()
@@ -124,6 +131,12 @@ export class Store {
     if (!this.settled && known && this.#state.last >= this.latest) this.settled = true
   }
 
+  /** The core is gone, whatever the stream looks like: it is made anew. */
+  #lose(why: string) {
+    this.#reason = why
+    this.#cut()
+  }
+
   /** Asks the core for something small, to see whether it answers. */
   async #ask() {
     if (this.link !== 'live' || this.slow) return undefined
@@ -136,7 +149,9 @@ export class Store {
     }, SLOW)
     try {
       return await calls.info()
-    } catch {
+    } catch (err) {
+      // A stream may look alive while nobody is behind it.
+      if (err instanceof CallError && (err.status === 0 || err.status >= 502)) this.#lose(err.message)
       return undefined
     } finally {
       clearTimeout(late)

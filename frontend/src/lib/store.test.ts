@@ -81,6 +81,23 @@ it('says since when the link is lost, and tries again at once when asked', async
   stop.abort()
 })
 
+it('does not trust a stream that stays open after the core has said that it stops', async () => {
+  const c = core(1)
+  const store = new Store()
+  const stop = new AbortController()
+  void store.follow(stop.signal)
+  await vi.waitFor(() => expect(c.streams.length).toBe(1), wait)
+  c.send(started(1))
+  await vi.waitFor(() => expect(store.settled && store.s.last).toBe(1), wait)
+  c.refuse(true)
+  c.send({ ...ev('core.stopped', {}, { session_id: undefined, project_id: undefined }), id: 2 })
+  await vi.waitFor(() => expect(store.link).toBe('cut'), wait)
+  expect(store.why).not.toBe('')
+  c.refuse(false)
+  await vi.waitFor(() => expect(store.link).toBe('live'), wait)
+  stop.abort()
+})
+
 it('begins anew with another log, and says so', async () => {
   const c = core(1)
   const store = new Store()

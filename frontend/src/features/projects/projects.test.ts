@@ -215,7 +215,7 @@ it('looks at a folder that is typed, and brings along the uncommitted files that
   expect((within(box).getByRole('checkbox', { name: /\.env/ }) as HTMLInputElement).disabled).toBe(true)
   await fireEvent.click(within(box).getByRole('button', { name: 'Take all' }))
   await fireEvent.click(within(box).getByRole('checkbox', { name: /a\.ts/ }))
-  expect(box.textContent).toContain('1 come along')
+  expect(box.textContent).toContain('1 comes along')
   await make()
   expect(c.seen.at(-1)?.body).toEqual({ source: '/src/shop', with: ['b.ts'], stay: true })
 })
