@@ -109,6 +109,7 @@ try {
     await page.keyboard.press('v')
     await page.getByRole('region', { name: 'Reviews' }).getByRole('button', { name: /change/ }).first().click()
     await page.locator('[data-unit]').first().waitFor()
+    await page.getByRole('treeitem', { name: /total\.py/ }).first().click()
   }
   await screen('review', review)
   await screen('settings', (page) => command(page, 'Settings'))
