@@ -241,3 +241,16 @@ it('filters the files by a step and by words', async () => {
   await fireEvent.input(screen.getByLabelText('Filter files'), { target: { value: 'YML' } })
   await waitFor(() => expect(screen.getAllByRole('treeitem').map((x) => x.textContent)).toEqual([expect.stringContaining('ci.yml')]))
 })
+
+it('the session says which comments were not sent, and leads to them', async () => {
+  const d = desk()
+  const id = 'c_0123456789abcdef'
+  const said = (role: string) => ev('message', { role, text: `[${id}] cart.ts:1` })
+  d.store.take([ev('review.commented', { comment_id: id, review_id: 'r1', file: 'f1', path: 'cart.ts', text: 't' }), said('agent')])
+  const button = await screen.findByRole('button', { name: '1 review comment not sent' })
+  await fireEvent.click(button)
+  await screen.findByText('3 undecided')
+  d.store.take([said('person')]) // sent, by the message itself
+  await waitFor(() => expect(screen.queryByText('1 review comment not sent')).toBeNull())
+  expect(d.store.s.projects.p1?.drafts).toEqual({})
+})
