@@ -90,6 +90,8 @@ try {
 
   // The live view, and beside it the plainest loop that shows the same pictures.
   w = await open('ours')
+  await w.runLater(() => fetch('/v1/standin/browser', { method: 'POST' }).then(() => {}))
+  await w.click(await w.find('tab', 'Changes'))
   await w.click(await w.find('tab', 'Browser'))
   const ours = []
   const plain = []

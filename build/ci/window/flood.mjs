@@ -111,8 +111,13 @@ try {
   const s = await flood(async () => {
     await w.until('some steps', () => Number(/step (\d+)/.exec(document.querySelector('header')?.innerText ?? '')?.[1]) > 300)
     await w.wheel('[role=feed]', 12)
-    await sleep(600)
-    before = await at()
+    // Turned by the hand until the view has followed it, which may take a while in a flood.
+    for (let last = ''; ;) {
+      await sleep(1000)
+      before = await at()
+      if (JSON.stringify(before) === last) break
+      last = JSON.stringify(before)
+    }
   })
   await w.until('the last step', (n) => Number(/step (\d+)/.exec(document.querySelector('header')?.innerText ?? '')?.[1]) === n, s.steps)
   await sleep(1000)

@@ -4,6 +4,7 @@
 //
 //	POST /v1/standin/start    append a session's events: {"events": 20000, "rate": 2000}
 //	GET  /v1/standin/state    {"session", "first_id", "last_id", "events", "steps", "done"}
+//	POST /v1/standin/browser  from now on the sessions' browser is open
 //	GET  /v1/standin/bare     a page with a bare virtual list that follows the same events
 //	GET  /v1/standin/picture  one JPEG, as a live view is sent one
 //
@@ -66,7 +67,8 @@ func run(ctx context.Context, data string) error {
 		return err
 	}
 	shot := picture()
-	door := httpapi.Handler(httpapi.Services{Log: log, Version: "standin", Browsers: &pages{jpeg: shot}})
+	view := &pages{jpeg: shot}
+	door := httpapi.Handler(httpapi.Services{Log: log, Version: "standin", Browsers: view})
 	mux := http.NewServeMux()
 	mux.Handle("/", door)
 	// What the window asks a core that has no machines.
@@ -79,6 +81,7 @@ func run(ctx context.Context, data string) error {
 	answer("/v1/projects", func() any { return []map[string]any{{"id": projectID, "name": "flood", "machine_kind": "local"}} })
 	answer("/v1/projects/{id}/rules", func() any { return []any{} })
 	mux.HandleFunc("POST /v1/standin/start", s.start)
+	mux.HandleFunc("POST /v1/standin/browser", func(http.ResponseWriter, *http.Request) { view.open.Store(true) })
 	mux.HandleFunc("GET /v1/standin/state", func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

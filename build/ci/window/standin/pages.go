@@ -15,19 +15,26 @@ import (
 	"glasshouse/browser"
 )
 
-// pages is a browser whose page has changed whenever it is asked.
+// pages is a browser whose page has changed whenever it is asked, once it is open.
 type pages struct {
 	jpeg []byte
 	seq  atomic.Uint64
+	open atomic.Bool
 }
 
 var _ httpapi.Browsers = (*pages)(nil)
 
 func (p *pages) View(context.Context, domain.SessionID) (httpapi.BrowserView, error) {
+	if !p.open.Load() {
+		return httpapi.BrowserView{Width: 1280, Height: 800, Tabs: []httpapi.BrowserTab{}}, nil
+	}
 	return httpapi.BrowserView{Open: true, Width: 1280, Height: 800, Tabs: []httpapi.BrowserTab{{ID: "t1", URL: "http://127.0.0.1:8000/", Title: "A page", Active: true}}}, nil
 }
 
 func (p *pages) Frame(context.Context, domain.SessionID, uint64) (browser.Frame, error) {
+	if !p.open.Load() {
+		return browser.Frame{}, domain.E(domain.CodeNotFound, "the session has no browser open", "", nil)
+	}
 	return browser.Frame{Seq: p.seq.Add(1), At: time.Now(), JPEG: p.jpeg, Width: 1280, Height: 800, Page: browser.Page{ID: "t1", URL: "http://127.0.0.1:8000/", Title: "A page"}, View: browser.Viewport{Width: 1280, Height: 800, Scale: 1}}, nil
 }
 
