@@ -11,33 +11,6 @@ const root = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..')
 export const binary = process.env.GLASSHOUSE_BIN ?? join(root, 'build/bin/glasshouse')
 export const chromium = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((p) => existsSync(p))
 
-export const playbook = `name: mend the greeting
-steps:
-  - say: First the greeting, which is wrong.
-  - tool: exec
-    args: {argv: [sh, greet.sh]}
-    expect: {exit: 0, has: "helo"}
-  - tool: edit
-    args: {path: greet.sh, old: "helo", new: "hello"}
-    expect: {changed: [greet.sh]}
-  - tool: edit
-    args: {path: greet.sh, old: "exit 0", new: "exit 0 # the end"}
-  - tool: ask_user
-    args: {question: "May the notes be mended as well?", options: ["Yes, do", "Leave them"]}
-    expect: {has: "Yes, do"}
-  - tool: write
-    args: {path: "notes/<img src=x onerror=alert(1)>.txt", content: "mended\\n"}
-  - tool: exec
-    args: {lang: bash, code: "printf '\\\\033[31mred\\\\033[0m <img src=x onerror=alert(2)>\\\\n'; sh greet.sh"}
-    expect: {exit: 0, has: "hello"}
-`
-
-/** The playbook with a connection to a host nobody ever used, at its end. */
-export const reaching = `${playbook}  - tool: exec
-    args: {argv: [curl, -fsS, -m, "60", "http://rates.demo.example/eur"]}
-    expect: {outcome: failed}
-`
-
 export class World {
   /** The address of the listener, with its token. */
   url = ''
@@ -170,23 +143,5 @@ export class World {
     } finally {
       rmSync(this.dir, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 })
     }
-  }
-}
-
-/** Counts what holds and what does not, and says it. */
-export class Tally {
-  passed = 0
-  failed = 0
-
-  ok(what, holds, more = '') {
-    if (holds) this.passed++
-    else this.failed++
-    console.log(`${holds ? 'ok  ' : 'FAIL'} ${what}${!holds && more ? `: ${more}` : ''}`)
-    return holds
-  }
-
-  end() {
-    console.log(`${this.passed} passed, ${this.failed} failed`)
-    process.exitCode = this.failed || !this.passed ? 1 : 0
   }
 }
