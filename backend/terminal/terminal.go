@@ -201,8 +201,10 @@ func (t *Terminal) write() {
 		}
 		_, err := p.Write(b)
 		t.mu.Lock()
-		t.queue = t.queue[1:]
-		t.waiting -= len(b)
+		if len(t.queue) > 0 { // else it ended meanwhile
+			t.queue = t.queue[1:]
+			t.waiting -= len(b)
+		}
 		if err != nil && t.exit == nil && t.ctx.Err() == nil {
 			// Part of it may be there: sent again, a command could run twice.
 			t.tell("The connection to the machine was cut: what you typed last may not have arrived.")

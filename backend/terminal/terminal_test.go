@@ -399,3 +399,42 @@ func TestEndAll(t *testing.T) {
 		t.Errorf("%v, %d run", b.ends(), b.s.Running())
 	}
 }
+
+// stuck is a process whose input is being written while it ends.
+type stuck struct {
+	guest.Process
+	in, out chan struct{}
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	close(s.in)
+	<-s.out
+	return 0, io.ErrClosedPipe
+}
+
+// A terminal may end while a piece of input is on its way to the machine.
+func TestEndsWhileItIsTypedInto(t *testing.T) {
+	b := newBench(t)
+	x := b.s.terminal(domain.NewID(prefix), b.p.ID, "sh")
+	p := &stuck{in: make(chan struct{}), out: make(chan struct{})}
+	x.proc = p
+	if err := x.Input("w", 1, []byte("ls\n")); err != nil {
+		t.Fatal(err)
+	}
+	fault, over := make(chan any, 1), make(chan struct{})
+	go func() {
+		defer close(over)
+		defer func() { fault <- recover() }()
+		x.write()
+	}()
+	<-p.in
+	x.finish(guest.Exit{Code: 0}, "")
+	close(p.out)
+	<-over
+	if v := <-fault; v != nil {
+		t.Fatalf("the core would end here: %v", v)
+	}
+	if x.waiting != 0 {
+		t.Fatalf("%d bytes wait for a terminal that ended", x.waiting)
+	}
+}
