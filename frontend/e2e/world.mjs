@@ -145,3 +145,21 @@ export class World {
     }
   }
 }
+
+/** Counts what holds and what does not, and says it. */
+export class Tally {
+  passed = 0
+  failed = 0
+
+  ok(what, holds, more = '') {
+    if (holds) this.passed++
+    else this.failed++
+    console.log(`${holds ? 'ok  ' : 'FAIL'} ${what}${!holds && more ? `: ${more}` : ''}`)
+    return holds
+  }
+
+  end() {
+    console.log(`${this.passed} passed, ${this.failed} failed`)
+    process.exitCode = this.failed || !this.passed ? 1 : 0
+  }
+}
