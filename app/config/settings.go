@@ -32,7 +32,7 @@ type Settings struct {
 	QuestionMinutes int `toml:"question_minutes" json:"question_minutes" doc:"how long a question waits before it expires; 0 = for ever"`
 	// HoldSeconds is how long a connection waits for an answer; 0 = 300.
 	HoldSeconds int    `toml:"hold_seconds" json:"hold_seconds" doc:"how long a connection waits for an answer; 0 = 300"`
-	Limactl     string `toml:"limactl" json:"limactl" maxLength:"4096" doc:"path of a limactl to use instead of the bundled one; empty = the bundled one"`
+	Limactl     string `toml:"limactl" json:"limactl" maxLength:"4096" doc:"path of a limactl to use instead of the bundled one; empty = the bundled one. Only the file sets it, a call can only take it away"`
 }
 
 // Applies says when a change of each setting counts: "now", "new" (for machines

@@ -91,6 +91,12 @@ func (c *Core) putSettings(ctx context.Context, s config.Settings, by domain.Act
 	if err != nil {
 		return httpapi.SettingsView{}, err
 	}
+	// What runs on this computer is named by whoever can write its files, not by
+	// whoever reaches the door; back to our own is always possible.
+	if s.Limactl != before.Limactl && s.Limactl != "" {
+		return httpapi.SettingsView{}, &domain.Error{Code: domain.CodeDenied, Pointer: "/limactl", What: "the program that runs the machines is not chosen from here",
+			Hint: "write limactl = \"/path\" into " + c.opt.Paths.ConfigFile() + " with an editor"}
+	}
 	if err := c.opt.Paths.Save(s); err != nil {
 		return httpapi.SettingsView{}, err
 	}

@@ -50,8 +50,10 @@ func TestSettingsByTheDoor(t *testing.T) {
 	p := paths(t)
 	write(t, p.ConfigFile(), "# mine\nquestion_minutes = 5 # short\n")
 	c, call := opened(t, p)
+	// An editor wrote it while the core runs.
+	write(t, p.ConfigFile(), "# mine\nquestion_minutes = 5 # short\nlimactl = \"/opt/limactl\"\n")
 	var v httpapi.SettingsView
-	if call("GET", "/v1/settings", "", &v) != 200 || v.Settings.QuestionMinutes != 5 || v.Usual.HoldSeconds != 300 || v.Usual.Machine == "" || len(v.Waiting) != 0 || v.Problem != "" {
+	if call("GET", "/v1/settings", "", &v) != 200 || v.Settings.QuestionMinutes != 5 || v.Usual.HoldSeconds != 300 || v.Usual.Machine == "" || !slices.Equal(v.Waiting, []string{"limactl"}) || v.Problem != "" {
 		t.Fatalf("%+v", v)
 	}
 	if v.Paths.Data != p.Data || v.Paths.Settings != p.ConfigFile() || v.Paths.Policy != p.PolicyFile() || v.Paths.Logs != p.Logs() {
@@ -89,7 +91,7 @@ func TestSettingsByTheDoor(t *testing.T) {
 	before, _ := os.ReadFile(p.ConfigFile())
 	for at, edit := range map[string]func(*config.Settings){
 		"/cpus": func(s *config.Settings) { s.CPUs = 9999 }, "/memory_mib": func(s *config.Settings) { s.Memory = -1 }, "/machine": func(s *config.Settings) { s.Machine = "cloud" },
-		"/resolver": func(s *config.Settings) { s.Resolver = "nowhere" }, "/limactl": func(s *config.Settings) { s.Limactl = "rel" }, "/hold_seconds": func(s *config.Settings) { s.HoldSeconds = -3 },
+		"/resolver": func(s *config.Settings) { s.Resolver = "nowhere" }, "/hold_seconds": func(s *config.Settings) { s.HoldSeconds = -3 },
 	} {
 		bad := s
 		edit(&bad)
@@ -101,8 +103,21 @@ func TestSettingsByTheDoor(t *testing.T) {
 	if code := call("PUT", "/v1/settings", body(config.Settings{}), nil, "X-Glasshouse-Actor", "agent"); code != 403 {
 		t.Errorf("an agent: %d", code)
 	}
+	// Whoever reaches the door may not say which program runs on this computer.
+	for _, other := range []string{"/tmp/evil", "rel"} {
+		bad, e := s, struct{ Code, Pointer, Hint string }{}
+		bad.Limactl = other
+		if code := call("PUT", "/v1/settings", body(bad), &e); code != 403 || e.Pointer != "/limactl" || !strings.Contains(e.Hint, p.ConfigFile()) {
+			t.Errorf("limactl %q: %d %+v", other, code, e)
+		}
+	}
 	if after, _ := os.ReadFile(p.ConfigFile()); string(after) != string(before) {
 		t.Error("something refused was written")
+	}
+	bundled := s
+	bundled.Limactl = ""
+	if code := call("PUT", "/v1/settings", body(bundled), &v); code != 200 || v.Settings != bundled {
+		t.Errorf("back to the bundled one: %d %+v", code, v)
 	}
 	// A file somebody broke meanwhile is shown as broken, and not written over.
 	write(t, p.ConfigFile(), "cpus = \"many\"\n")

@@ -2147,7 +2147,7 @@ export interface components {
              * @description how long a connection waits for an answer; 0 = 300
              */
             hold_seconds: number;
-            /** @description path of a limactl to use instead of the bundled one; empty = the bundled one */
+            /** @description path of a limactl to use instead of the bundled one; empty = the bundled one. Only the file sets it, a call can only take it away */
             limactl: string;
             /**
              * @description kind of machine new projects get; empty = the usual of this system

@@ -46,6 +46,16 @@ it('says beside the field why it was not saved, and keeps what was typed', async
   expect(field.value).toBe('1000')
 })
 
+it('takes a limactl away, and sets none: that is for the file', async () => {
+  const seen = await open({ 'GET /v1/settings': () => view({ limactl: '/opt/limactl' }), 'PUT /v1/settings': (b) => view(b as object) })
+  const field = (await screen.findByLabelText('limactl')) as HTMLInputElement
+  await waitFor(() => expect(field.value).toBe('/opt/limactl'))
+  expect(field.readOnly).toBe(true)
+  await fireEvent.click(screen.getByRole('button', { name: 'Use the bundled one' }))
+  await waitFor(() => expect(seen.find((c) => c.method === 'PUT')?.body).toEqual(settings))
+  await waitFor(() => expect(screen.queryByRole('button', { name: 'Use the bundled one' })).toBeNull())
+})
+
 it('says what a file that cannot be read means, what waits for a restart, and what the rules are at fault with', async () => {
   await open({ 'GET /v1/settings': () => view({}, { problem: 'config.toml: line 3', waiting: ['limactl'] }), 'GET /v1/policy?project_id=p1': () => policy({ fault: 'policy.toml: unknown key' }) })
   expect(await screen.findByText('config.toml: line 3')).toBeTruthy()
