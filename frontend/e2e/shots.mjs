@@ -90,7 +90,17 @@ try {
     await screen(`pane-${name.toLowerCase()}`, async (page) => {
       await session(page)
       await pane(name)(page)
-      if (name === 'Terminal') await page.waitForTimeout(2500)
+      if (name === 'Terminal') {
+        await page.getByRole('button', { name: 'Open a terminal' }).or(page.locator('.xterm').first()).first().waitFor()
+        const first = page.getByRole('button', { name: 'Open a terminal' })
+        if (await first.isVisible()) {
+          await first.click()
+          await page.locator('.xterm').first().click()
+          await page.waitForTimeout(1500)
+          await page.keyboard.type('git status --short; ls\n')
+        }
+        await page.waitForTimeout(1500)
+      }
       if (name === 'Files') {
         await page.getByRole('treeitem', { name: /^cart/ }).first().click()
         await page.getByRole('treeitem', { name: /total\.py/ }).first().click()
@@ -113,7 +123,10 @@ try {
   }
   await screen('review', review)
   await screen('settings', (page) => command(page, 'Settings'))
-  await screen('doctor', (page) => command(page, 'Doctor'))
+  await screen('doctor', async (page) => {
+    await command(page, 'Doctor')
+    await page.getByRole('button', { name: 'Run again' }).waitFor()
+  })
   await screen('palette', async (page) => {
     await session(page)
     await page.keyboard.press('ControlOrMeta+k')
