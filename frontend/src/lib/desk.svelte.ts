@@ -3,6 +3,7 @@ import type { ProjectState, SessionState } from './state'
 
 import type { PaneId } from '../features/panes'
 import { Actions } from './actions.svelte'
+import { isText, keptRecord, only, record } from './kept'
 import { Layout } from './layout.svelte'
 import { Making } from './making.svelte'
 import { Notes } from './notes.svelte'
@@ -14,6 +15,9 @@ export interface Panes { top: PaneId; below: PaneId | '' }
 
 const KEEP = 'glasshouse.desk'
 const PANES = 'glasshouse.panes'
+const IDS: Record<PaneId, true> = { changes: true, browser: true, terminal: true, files: true, network: true }
+const isPane = (v: unknown): v is PaneId => isText(v) && Object.hasOwn(IDS, v)
+const isPanes = (v: unknown): v is Panes => isPane(record(v).top) && (record(v).below === '' || isPane(record(v).below))
 
 /** What the person looks at: the selection, open panels and half-typed texts. None of it is the core's. */
 export class Desk {
@@ -38,22 +42,15 @@ export class Desk {
   drafts = $state<Record<string, string>>({})
 
   constructor(readonly store: Store) {
-    try {
-      const v = JSON.parse(sessionStorage.getItem(KEEP) ?? '{}') as { project?: string; session?: string; screen?: Screen; review?: string; folded?: Record<string, boolean>; drafts?: Record<string, string> }
-      this.project = v.project ?? ''
-      this.session = v.session ?? ''
-      this.drafts = v.drafts ?? {}
-      this.folded = v.folded ?? {}
-      if (v.screen === 'settings' || v.screen === 'doctor' || v.screen === 'review') this.screen = v.screen
-      this.review = v.review ?? ''
-    } catch {
-      // Without a memory the page starts at the newest session.
-    }
-    try {
-      this.#panes = JSON.parse(localStorage.getItem(PANES) ?? '{}') as Record<string, Panes>
-    } catch {
-      // The same.
-    }
+    // Without a memory the page starts at the newest session.
+    const v = keptRecord('sessionStorage', KEEP)
+    if (isText(v.project)) this.project = v.project
+    if (isText(v.session)) this.session = v.session
+    if (isText(v.review)) this.review = v.review
+    if (v.screen === 'settings' || v.screen === 'doctor' || v.screen === 'review') this.screen = v.screen
+    this.drafts = only(v.drafts, isText)
+    this.folded = only(v.folded, (x): x is boolean => typeof x === 'boolean')
+    this.#panes = only(keptRecord('localStorage', PANES), isPanes)
   }
 
   get panes(): Panes {

@@ -8,8 +8,8 @@ class Taste {
   constructor() {
     try {
       const v = JSON.parse(localStorage.getItem(KEEP) ?? '{}') as { split?: boolean; quietSpace?: boolean }
-      this.split = v.split ?? true
-      this.quietSpace = v.quietSpace ?? false
+      this.split = v.split !== false
+      this.quietSpace = v.quietSpace === true
     } catch {
       // Without a memory it begins as it is.
     }
