@@ -1,6 +1,7 @@
 import { calls } from '../../api/calls'
 import { asError } from '../../api/transport'
 import type { ApiError, FileEntry } from '../../api/types'
+import { table } from '../../lib/table'
 
 /** What is known of a folder of the workspace. */
 export interface Folder { entries: FileEntry[]; more: boolean; error?: ApiError; loading: boolean }
@@ -19,7 +20,7 @@ export function above(path: string): string[] {
 
 /** The folders of a workspace that were looked at, and which of them are open. */
 export class Tree {
-  folders = $state.raw<Record<string, Folder>>({})
+  folders = $state.raw(table<Folder>())
   opened = $state.raw<ReadonlySet<string>>(new Set(['']))
   #running = new Map<string, AbortController>()
 
@@ -72,11 +73,11 @@ export class Tree {
   }
 
   #put(path: string, f: Folder) {
-    this.folders = { ...this.folders, [path]: f }
+    this.folders = table({ ...this.folders, [path]: f })
   }
 
   #drop(path: string) {
-    const folders = { ...this.folders }
+    const folders = table(this.folders)
     const opened = new Set(this.opened)
     for (const p of Object.keys(folders)) if (p === path || p.startsWith(`${path}/`)) delete folders[p]
     for (const p of opened) if (p === path || p.startsWith(`${path}/`)) opened.delete(p)
