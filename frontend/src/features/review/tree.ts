@@ -1,4 +1,5 @@
 import type { ReviewFile } from '../../api/types'
+import { table } from '../../lib/table'
 
 /** A line of the file tree: a folder, or a file in one. */
 export type Leaf =
@@ -46,4 +47,4 @@ export function treeOf(files: ReviewFile[], closed: Record<string, boolean>): Le
 }
 
 /** The files in the order of the tree: the order in which they are gone through. */
-export const inOrder = (files: ReviewFile[]): ReviewFile[] => treeOf(files, {}).flatMap((l) => (l.kind === 'file' ? [l.file] : []))
+export const inOrder = (files: ReviewFile[]): ReviewFile[] => treeOf(files, table()).flatMap((l) => (l.kind === 'file' ? [l.file] : []))

@@ -1,10 +1,11 @@
 import type { Envelope } from '../../api/types'
+import { table } from '../table'
 import type { About } from './fold'
 
 /** The watcher's live view of a workspace: what was touched since the page is open. */
 export function foldFiles({ project, put }: About, { type, data: d, at, step_id }: Envelope) {
   if (type !== 'files.touched' || !project) return
-  const touched = { ...project.touched }
+  const touched = table(project.touched)
   for (const c of d.changes ?? []) {
     const before = touched[c.path]
     delete touched[c.path] // the newest last
@@ -23,9 +24,11 @@ export function foldFiles({ project, put }: About, { type, data: d, at, step_id 
 /** A checkpoint was taken: what was touched before it is in it, or was undone. */
 export function sealTouched({ project, put }: About, at: number, paths: string[]) {
   if (!project) return
-  const touched = { ...project.touched }
+  const touched = table(project.touched)
   for (const [p, t] of Object.entries(touched)) if (!t.sealed && t.at <= at) touched[p] = { ...t, sealed: true }
-  put.project({ touched, watch: { ...project.watch, seal: { at, paths: new Set(paths) } } })
+  // Two sessions seal within a moment: what the first one holds is still what the watcher is late with.
+  const before = project.watch.seal
+  put.project({ touched, watch: { ...project.watch, seal: { at, paths: new Set(at - before.at < LATE ? [...before.paths, ...paths] : paths) } } })
 }
 
 /** How many touched paths a project remembers. */
