@@ -78,15 +78,22 @@ const CHUNK = 256
 /** A page that nobody sees gets no frames: it is told this often. */
 const UNSEEN = 250
 
+/** A frame that took longer than this was late. */
+const FRAME = 20
+
 /**
  * Hands events over once a frame, however fast they come, and never so many at
  * once that the frame is late: a long log goes in over some frames, in order.
+ * Where drawing is slow it gets half of the time, so that hands and scrolling
+ * find frames between.
  */
 export class Batch {
   #all: Envelope[] = []
   #at = 0
   #frame = 0
   #timer: ReturnType<typeof setTimeout> | undefined
+  /** Not before this time. */
+  #rest = 0
 
   constructor(readonly take: (e: Envelope[]) => void) {}
 
@@ -110,7 +117,12 @@ export class Batch {
   #wait() {
     const run = () => this.#run(BUDGET)
     this.#timer = setTimeout(run, UNSEEN)
-    if (typeof requestAnimationFrame === 'function') this.#frame = requestAnimationFrame(run)
+    if (typeof requestAnimationFrame !== 'function') return
+    const frame = () => {
+      if (performance.now() < this.#rest) this.#frame = requestAnimationFrame(frame)
+      else run()
+    }
+    this.#frame = requestAnimationFrame(frame)
   }
 
   #stop() {
@@ -128,6 +140,13 @@ export class Batch {
       this.#at += some.length
       this.take(some)
       if (performance.now() - began >= budget) break
+    }
+    // The next frame comes when this one is drawn.
+    if (typeof requestAnimationFrame === 'function') {
+      requestAnimationFrame(() => {
+        const now = performance.now()
+        if (now - began > FRAME) this.#rest = now + (now - began) / 2
+      })
     }
     if (this.#at >= this.#all.length) {
       this.#all = []
