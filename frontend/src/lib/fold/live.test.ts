@@ -17,6 +17,14 @@ it('keeps what is touched until a checkpoint holds it', () => {
   expect(p(w).touched['c']!.sealed).toBe(false)
 })
 
+it('knows a late word about both names of a file, and about a checkpoint of another session', () => {
+  const w = world(project(), session(), step(1), step(2))
+  w.store.take([ev('step.sealed', { commit: 'c', tree: 't', changes: [{ path: 'new', old_path: 'old', op: 'rename', added: 0, deleted: 0 }] }, of(1))])
+  w.store.take([ev('step.sealed', { commit: 'd', tree: 't', changes: [{ path: 'other', op: 'add', added: 1, deleted: 0 }] }, of(2))])
+  w.store.take([touch('old', 'delete'), touch('new', 'add'), touch('other', 'add'), touch('more', 'add')])
+  expect(Object.entries(p(w).touched).map(([path, t]) => [path, t.sealed])).toEqual([['old', true], ['new', true], ['other', true], ['more', false]])
+})
+
 it('remembers the newest touched paths, and what is known of the watcher', () => {
   const w = world(project(), ...Array.from({ length: 700 }, (_, i) => touch(`f${i}`)))
   expect(Object.keys(p(w).touched).length).toBe(500)

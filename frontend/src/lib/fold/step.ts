@@ -42,7 +42,7 @@ export function foldStep(about: About, e: Envelope) {
       break
     case 'step.sealed': {
       const changes = d.changes ?? []
-      if (d.commit) sealTouched(about, e.at, changes.map((c) => c.path))
+      if (d.commit) sealTouched(about, e.at, changes.flatMap((c) => (c.old_path ? [c.path, c.old_path] : [c.path])))
       put.step({ state: 'sealed', changes, ignored: d.ignored, commit: d.commit, failed: d.failed, missed: d.not_captured ?? undefined, same: d.same, more: d.more })
       const x = step && s.sessions[step.session]
       if (!step || !x || (!changes.length && !d.ignored)) break
