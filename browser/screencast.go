@@ -33,6 +33,8 @@ type Frames interface {
 const (
 	MaxFrameBytes = 4 << 20
 	MaxFrameSide  = 8192 // pixels
+	// MaxFramePixels bounds what a frame takes once it is unpacked, four bytes a pixel.
+	MaxFramePixels = 16 << 20
 	// FramesPerSecond is at most how many frames are taken.
 	FramesPerSecond = 15
 )
@@ -88,8 +90,8 @@ func (s State) Active() (Page, bool) {
 	return Page{}, false
 }
 
-// CheckJPEG says whether bytes are a JPEG picture of a size that may be shown, and
-// which size that is. It reads the header only.
+// CheckJPEG says whether bytes are a JPEG picture that may be shown, and which size
+// it has. It reads the header only.
 func CheckJPEG(b []byte) (width, height int, err error) {
 	if len(b) > MaxFrameBytes {
 		return 0, 0, fmt.Errorf("the picture has %d bytes, more than %d", len(b), MaxFrameBytes)
@@ -104,5 +106,30 @@ func CheckJPEG(b []byte) (width, height int, err error) {
 	if c.Width < 1 || c.Height < 1 || c.Width > MaxFrameSide || c.Height > MaxFrameSide {
 		return 0, 0, fmt.Errorf("the picture is %d x %d pixels large, more than %d a side or nothing", c.Width, c.Height, MaxFrameSide)
 	}
+	if c.Width*c.Height > MaxFramePixels {
+		return 0, 0, fmt.Errorf("the picture is %d x %d pixels large, more than %d in all", c.Width, c.Height, MaxFramePixels)
+	}
+	if !sequential(b) {
+		return 0, 0, errors.New("it is a JPEG in many scans, which a browser does not send")
+	}
 	return c.Width, c.Height, nil
+}
+
+// sequential says whether a JPEG is decoded in one pass. A progressive one can hold
+// thousands of passes over all its pixels in a few bytes each.
+func sequential(b []byte) bool {
+	for i := 2; i+4 <= len(b) && b[i] == 0xff; {
+		m := b[i+1]
+		switch {
+		case m == 0xff: // filling
+			i++
+			continue
+		case m == 0xc0 || m == 0xc1:
+			return true
+		case m >= 0xc2 && m <= 0xcf && m != 0xc4 && m != 0xc8 && m != 0xcc:
+			return false
+		}
+		i += 2 + int(b[i+2])<<8 + int(b[i+3])
+	}
+	return false
 }
