@@ -1,6 +1,6 @@
-import { spawn } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { execFileSync, spawn } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { expect, type Locator, type Page, type Shared, type Site, type World } from './fixtures'
 import { binary } from './world.mjs'
 
@@ -28,6 +28,12 @@ export async function begun(site: Site, world: World, project: Shared, title: st
   await site.session(title)
   await expect(site.page.getByRole('heading', { name: title })).toBeVisible()
   return s.id
+}
+
+/** Plays a playbook in a session, to its end. */
+export async function played(world: World, session: string, book: unknown): Promise<void> {
+  await world.api('POST', `/v1/sessions/${session}/turns`, { agent: 'playbook', input: JSON.stringify(book) })
+  await expect.poll(async () => (await world.api<{ state: string }>('GET', `/v1/sessions/${session}`)).state, { timeout: 120_000 }).not.toBe('running')
 }
 
 /** Shows a pane at the right and gives it. */
@@ -78,4 +84,18 @@ require('node:http').createServer((q, r) => {
     p.on('exit', () => done(false))
   })
   return listens ? { end: () => void p.kill('SIGKILL') } : undefined
+}
+
+/** A repository with one commit in the world's folder. */
+export function repo(w: World, name: string, files: Record<string, string | Uint8Array>, branch = 'main'): string {
+  const src = join(w.dir, name)
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(src, path)), { recursive: true })
+    writeFileSync(join(src, path), text)
+  }
+  const git = (...a: string[]) => execFileSync('git', ['-C', src, '-c', 'user.name=Ada', '-c', 'user.email=ada@shop.example', ...a])
+  git('init', '-q', '-b', branch)
+  git('add', '.')
+  git('commit', '-q', '-m', 'The beginning')
+  return src
 }
