@@ -1,71 +1,256 @@
-import { expect, hostile, test } from '../fixtures'
+import { execFileSync } from 'node:child_process'
+import { expect, hostile, test, type Page } from '../fixtures'
+import { begun, broken, harmless, pane, played, repo } from '../look'
 
 // What a guest writes is text wherever it is shown. Every page of these tests also has
 // a canary: a script that ran would fail the test.
 
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff]/
+/** A name that a file may have. */
+const fileName = (n: number) => hostile(n).replaceAll('/', '')
 
-/** No element of the guest's making, and no character that hides, reorders or commands. */
-async function harmless(page: import('@playwright/test').Page) {
-  expect(await page.locator('img[src="x"], script:not([src]):not([type="module"])').count()).toBe(0)
-  const text = await page.evaluate(() => document.body.innerText)
-  expect(HIDDEN.exec(text)?.[0]?.codePointAt(0)?.toString(16)).toBeUndefined()
-}
+/** The time between two frames: whoever types meanwhile is answered. */
+const beat = (page: Page) => page.evaluate(() => new Promise<number>((done) => {
+  const t = performance.now()
+  requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - t)))
+}))
 
-test('outputs with markup, escapes, reordering and a line of 1 MB', async ({ site, world, shared }) => {
+test('outputs with markup, escapes, reordering, progress and a line of 1 MB', async ({ site, world, shared }) => {
   const { page } = site
   const s = await world.api<{ id: string }>('POST', '/v1/sessions', { project_id: shared.id, title: `out ${hostile(1)}`, agent: 'playbook' })
   await world.exec(s.id, 'printf', '%s\\n', hostile(2))
   await world.exec(s.id, 'python3', '-c', `print("<b>${'y'.repeat(20)}</b>" + "x" * 1048576)`)
-  await world.exec(s.id, 'sh', '-c', 'printf "one\\rtwo\\rthree\\n\\033[2J\\033[31mred\\033[0m \\033]52;c;aGk=\\007done\\n"')
+  await world.exec(s.id, 'sh', '-c', 'printf "one\\rtwo\\rthree\\n\\033[2J\\033[31mred\\033[0m \\033]52;c;aGk=\\007\\033]8;;https://evil.example/\\033\\\\\\\\link\\033]8;;\\033\\\\\\\\ \\033]0;Glasshouse: approved\\007done\\n"')
+  await world.exec(s.id, 'sh', '-c', 'for i in $(seq 3000); do printf "\\r%d %%" $i; done; printf "\\rall of it\\n"')
+  await world.exec(s.id, 'sh', '-c', `printf '%s' "$1" >&2; exit 3`, 'sh', hostile(3))
   await site.session('out <img')
   await harmless(page)
-  for (const i of [0, 1, 2]) {
+  const feed = page.getByRole('feed')
+  for (const i of [0, 1, 2, 3, 4]) {
     await page.locator('[data-step]').nth(i).click()
     await harmless(page)
   }
-  await expect(page.getByRole('feed')).toContainText(`<img src=x onerror=glasshouseCanary(2)>`)
+  await expect(feed).toContainText('<img src=x onerror=glasshouseCanary(2)>')
+  // The last word of a line that was written over stands, and what went before is at hand.
+  await expect(feed).toContainText('all of it')
+  await expect(feed).toContainText('the last of 3')
+  // Nothing of it is a link, nothing became the title, nothing is in the clipboard's way.
+  expect(await feed.getByRole('link').count()).toBe(0)
+  expect(await page.title()).not.toContain('approved')
+  for (const box of await feed.getByRole('checkbox', { name: 'Raw' }).all()) await box.check()
+  await harmless(page)
   // The window answers while the line of 1 MB is open.
-  const gap = await page.evaluate(() => new Promise<number>((done) => { const t = performance.now(); requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - t))) }))
-  expect(gap).toBeLessThan(10_000)
+  await expect(feed.getByRole('button', { name: /more characters in this line/ })).toBeVisible()
+  expect(await beat(page)).toBeLessThan(10_000)
+  await page.getByRole('textbox', { name: 'Message' }).fill('typed beside it')
+  await expect(page.getByRole('textbox', { name: 'Message' })).toHaveValue('typed beside it')
+  await feed.getByRole('button', { name: /more characters in this line/ }).click()
+  expect(await beat(page)).toBeLessThan(10_000)
+  await page.getByRole('textbox', { name: 'Message' }).fill('')
   await site.axe()
+  // The other tabs of a step, too.
+  for (const name of ['Call', 'Checkpoint', /^Network/] as const) {
+    await feed.getByRole('tab', { name }).last().click()
+    await harmless(page)
+  }
 })
 
 test('names of files, in changes, files and a review', async ({ site, world, shared }) => {
   const { page } = site
-  const s = await world.api<{ id: string }>('POST', '/v1/sessions', { project_id: shared.id, title: 'odd names', agent: 'playbook' })
-  const name = hostile(3).replaceAll('/', '')
-  await world.exec(s.id, 'python3', '-c', 'import sys, os; os.makedirs("odd", exist_ok=True); open(os.path.join("odd", sys.argv[1]), "w").write(sys.argv[1] + "\\n")', name)
-  await site.session('odd names')
-  await page.getByRole('tab', { name: /^Changes/ }).click()
-  await expect(page.getByRole('tabpanel', { name: /Changes/ })).toContainText('<img src=x onerror')
+  const s = await begun(site, world, shared, 'odd names', 'playbook')
+  await world.exec(s, 'python3', '-c', 'import sys, os; os.makedirs("odd/" + sys.argv[1], exist_ok=True); open(os.path.join("odd", sys.argv[1], sys.argv[1]), "w").write(sys.argv[1] + "\\n"); os.symlink(sys.argv[1], "odd/link")', fileName(3))
+  const changes = await pane(page, 'Changes')
+  await expect(changes).toContainText('<img src=x onerror')
+  await changes.getByRole('button', { name: /<img src=x/ }).first().click()
+  await expect(changes.getByRole('group', { name: /^What step/ })).toContainText('+<img src=x')
   await harmless(page)
-  await page.getByRole('tab', { name: /^Files/ }).click()
-  await page.getByRole('treeitem', { name: /odd/ }).first().click()
-  await expect(page.getByRole('treeitem', { name: /<img src=x/ })).toBeVisible()
-  await page.getByRole('treeitem', { name: /<img src=x/ }).click()
+  const files = await pane(page, 'Files')
+  await files.getByRole('treeitem', { name: /odd/ }).first().click()
+  await files.getByRole('treeitem', { name: /<img src=x.*folder/ }).click()
+  await files.getByRole('treeitem', { name: /^<img src=x.*added/ }).last().click()
+  await expect(files.getByRole('region', { name: 'Text of the file' })).toContainText('<img src=x')
   await harmless(page)
   await site.axe()
-  const r = await world.api<{ id: string }>('POST', `/v1/projects/${shared.id}/reviews`, {})
-  void r
-  await page.keyboard.press('Escape')
-  await page.keyboard.press('v')
+  await files.getByRole('textbox', { name: 'Find files by name' }).fill('img')
+  await expect(files.getByRole('tree', { name: 'Files found' })).toContainText('<img src=x')
+  await harmless(page)
+  await files.getByRole('textbox', { name: 'Find files by name' }).press('Escape')
+  await world.api('POST', `/v1/projects/${shared.id}/reviews`, {})
+  await page.getByRole('button', { name: /^Review/ }).click()
   await page.getByRole('region', { name: 'Reviews' }).getByRole('button', { name: /change/ }).first().click()
-  await expect(page.getByRole('region', { name: 'Review', exact: true })).toContainText('<img src=x onerror')
+  const review = page.getByRole('region', { name: 'Review', exact: true })
+  await review.getByRole('treeitem', { name: /<img src=x.*added,/ }).click()
+  await expect(review.locator('main.diff')).toContainText('<img src=x onerror')
+  await harmless(page)
+  for (const split of [/^Side by side/, /^Unified/]) {
+    await review.getByRole('button', { name: split }).click()
+    await harmless(page)
+  }
+  await site.axe()
+  // A comment of the person may hold what it likes: the same holds.
+  await review.locator('.scroll').focus()
+  await page.keyboard.press('c')
+  await review.getByRole('textbox', { name: /^Comment on/ }).fill(hostile(9))
+  await review.getByRole('textbox', { name: /^Comment on/ }).press('Control+Enter')
+  await expect(review.getByRole('article', { name: /^Comment/ })).toContainText('<script>')
+  await harmless(page)
+  await review.getByRole('article').getByRole('button', { name: 'Remove' }).click()
+})
+
+test('a project, a branch, a commit and a remote with hostile words', async ({ site, world }) => {
+  const { page } = site
+  const branch = 'evil/<img-src=x-onerror=glasshouseCanary(4)>\u202egnp'
+  const src = repo(world, 'evil', { 'a.txt': 'a\n' }, branch)
+  const remote = `${src}.git`
+  execFileSync('git', ['init', '-q', '--bare', remote])
+  // A remote may say what it likes.
+  execFileSync('sh', ['-c', 'printf "#!/bin/sh\\nprintf \\"%%s\\\\\\\\n\\" \'$1\'\\n" > "$2/hooks/pre-receive"; chmod +x "$2/hooks/pre-receive"', 'sh', '<img src=x onerror=glasshouseCanary(5)>', remote])
+  const p = await world.api<{ id: string }>('POST', '/v1/projects', { source: src, machine_kind: 'local', name: `evil ${fileName(6)}`.slice(0, 100) }).catch(async (err: unknown) => {
+    // A name that no folder may have is refused in words; what is left of it is harmless enough to be taken.
+    expect(String(err)).toMatch(/name/)
+    return world.api<{ id: string }>('POST', '/v1/projects', { source: src, machine_kind: 'local', name: 'evil <img src=x onerror=alert(6)>'.slice(0, 100) }).catch(() => world.api<{ id: string }>('POST', '/v1/projects', { source: src, machine_kind: 'local', name: 'evil' }))
+  })
+  await page.getByRole('navigation').getByRole('treeitem', { name: /^evil/ }).click()
+  await expect(page.getByRole('main')).toContainText('evil/<img-src=x')
   await harmless(page)
   await site.axe()
+  const s = await world.api<{ id: string }>('POST', '/v1/sessions', { project_id: p.id, title: 'an evil commit', agent: 'manual' })
+  await world.exec(s.id, 'sh', '-c', 'echo b > a.txt; git -c user.name="<img src=x onerror=glasshouseCanary(7)>" -c user.email=e@e.example commit -qam "$1"', 'sh', hostile(7))
+  await world.api('POST', `/v1/projects/${p.id}/reviews`, { remote, ref: 'main' })
+  await site.session('an evil commit')
+  await harmless(page)
+  await page.getByRole('button', { name: /^Review/ }).click()
+  await page.getByRole('region', { name: 'Reviews' }).getByRole('button', { name: /change/ }).first().click()
+  const review = page.getByRole('region', { name: 'Review', exact: true })
+  await review.getByRole('button', { name: 'Accept all' }).click()
+  await review.getByRole('button', { name: /^See what would be pushed/ }).click()
+  await expect(review.getByLabel('Plan')).toContainText('<img src=x onerror')
+  await harmless(page)
+  await site.axe()
+  await review.getByRole('button', { name: /^Push [0-9a-f]{8}/ }).click()
+  await expect(review.getByText(/^Pushed [0-9a-f]+/)).toBeVisible()
+  await harmless(page)
+  expect(await page.title()).toMatch(/^Glasshouse: evil/)
+  await world.api('DELETE', `/v1/projects/${p.id}`)
 })
 
 test('questions and messages cannot imitate the window', async ({ site, world, shared }) => {
   const { page } = site
-  const s = await world.api<{ id: string }>('POST', '/v1/sessions', { project_id: shared.id, title: 'odd words', agent: 'playbook' })
-  const book = `name: odd\nsteps:\n  - say: ${JSON.stringify(hostile(4))}\n  - tool: ask_user\n    args: ${JSON.stringify({ question: `Allow all?\n\n[ Allow ] ${hostile(5)}`, options: [`Yes ${hostile(6)}`, 'No'] })}\n`
-  await world.api('POST', `/v1/sessions/${s.id}/turns`, { agent: 'playbook', input: book })
-  await site.session('odd words')
+  const s = await begun(site, world, shared, 'odd words', 'playbook')
+  await world.api('POST', `/v1/sessions/${s}/turns`, { agent: 'playbook', input: JSON.stringify({ name: `odd ${hostile(4)}`, steps: [{ say: hostile(4) }, { tool: 'ask_user', args: { question: `Allow all?\n\n[ Allow ] ${hostile(5)}`, options: [`Yes ${hostile(6)}`, 'No'], free_text: true } }] }) })
   const card = page.getByRole('region', { name: /Allow all/ })
   await expect(card).toBeVisible()
+  // The words of the guest stand in the frame of the window, which says whose they are.
+  await expect(card).toContainText('The agent asks')
+  await expect(page.getByRole('navigation')).toContainText('Allow all?')
   await harmless(page)
+  expect(await page.title()).toMatch(/^\(1\) Glasshouse/)
   await site.axe()
+  await card.getByRole('textbox').fill(hostile(7))
   await card.getByRole('button', { name: 'No', exact: true }).click()
   await expect(card).toBeHidden()
+  await page.getByRole('textbox', { name: 'Message' }).fill(hostile(8))
+  await page.getByRole('button', { name: 'Send' }).click()
+  await expect(page.getByRole('feed')).toContainText('<img src=x onerror=glasshouseCanary(8)>')
+  await harmless(page)
+})
+
+test('hosts and what the guest claims about a connection', async ({ site, world, shared }) => {
+  const { page } = site
+  const s = await begun(site, world, shared, 'odd hosts', 'manual')
+  const out = await pane(page, 'Network')
+  const program = 'import socket, sys\nc = socket.create_connection(("127.0.0.1", 3128))\nc.sendall(("CONNECT " + sys.argv[1] + " HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n").encode())\nprint(c.recv(2000).decode("utf8", "replace"))'
+  // A name that is none is refused by the gate, in words that come back into the output.
+  await world.exec(s, 'python3', '-c', program, '<img/src=x/onerror=glasshouseCanary(1)>\u202e.example:443')
+  await page.locator('[data-step="1"]').click()
+  await harmless(page)
+  const asked = world.exec(s, 'python3', '-c', program, 'odd-host.example:443', hostile(2))
+  const card = page.getByRole('region', { name: /odd-host\.example/ })
+  await expect(card).toContainText('<img src=x onerror=glasshouseCanary(2)>')
+  await harmless(page)
+  await site.axe()
+  await card.getByRole('button', { name: /^Deny/ }).first().click()
+  await asked
+  const row = out.locator('.c').filter({ hasText: 'odd-host.example:443' }).first()
+  await expect(row).toContainText('the guest says:')
+  await row.getByRole('button', { name: /odd-host/ }).click()
+  await expect(out.locator('dl')).toContainText('<img src=x onerror=glasshouseCanary(2)>')
+  await harmless(page)
+  await site.axe('#pane-network')
+})
+
+test('the title, the address and the dialog of a page', async ({ site, world, shared }) => {
+  const { page } = site
+  const s = await begun(site, world, shared, 'odd page', 'playbook')
+  const html = `<!doctype html><meta charset=utf-8><title>x</title><script>document.title = ${JSON.stringify(hostile(1)).replaceAll('<', '\\u003c')}; history.replaceState(0, "", "/?q=" + document.title + "#" + document.title); setTimeout(() => alert(${JSON.stringify(hostile(2)).replaceAll('<', '\\u003c')}), 500)</script>`
+  await played(world, s, { name: 'odd page', steps: [
+    { tool: 'exec', args: { argv: ['python3', '-c', `import os, subprocess, sys, time, urllib.request
+os.makedirs("/tmp/odd", exist_ok=True)
+open("/tmp/odd/index.html", "w").write(sys.argv[1])
+subprocess.Popen([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "-d", "/tmp/odd", "5190"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+for _ in range(100):
+    try: urllib.request.urlopen("http://127.0.0.1:5190/"); break
+    except OSError: time.sleep(0.1)`, html] }, expect: { exit: 0 } },
+    { tool: 'browser_open', args: { url: 'http://127.0.0.1:5190/' } },
+    { tool: 'browser_snapshot' },
+  ] })
+  const view = await pane(page, 'Browser')
+  await expect(view.getByRole('status')).toHaveText('Live')
+  await expect(view).toContainText('http://127.0.0.1:5190/?q=')
+  await expect(view).toContainText('<img src=x onerror=glasshouseCanary(2)>')
+  await harmless(page)
+  await site.axe()
+  for (const step of await page.locator('[data-step]').all()) {
+    await step.click()
+    await harmless(page)
+  }
+  await world.api('POST', `/v1/sessions/${s}/end`, {})
+  await expect(view.getByRole('status')).toHaveText('Closed')
+  await harmless(page)
+})
+
+test('a terminal whose program gives itself a title and more', async ({ site, world, shared }) => {
+  const { page } = site
+  await begun(site, world, shared, 'odd terminal', 'manual')
+  const pane3 = await pane(page, 'Terminal')
+  await pane3.getByRole('button', { name: 'New terminal' }).click()
+  const rows = pane3.locator('.one:not([hidden]) .xterm-rows')
+  await expect(rows).toContainText('$')
+  await pane3.locator('.one:not([hidden]) .xterm').click()
+  await page.keyboard.type(`printf '\\033]0;<img src=x onerror=${'glasshouse'}Canary(1)>\\342\\200\\256\\007\\033]52;c;aGk=\\007<script>glasshouseCanary(2)</script>\\n'\n`)
+  await expect(pane3.getByRole('tab', { name: /<img src=x/ })).toBeVisible()
+  await expect(rows).toContainText('<script>glasshouseCanary(2)</script>')
+  await pane3.getByRole('button', { name: 'Close', exact: true }).click()
+  await expect(pane3.getByRole('tab', { name: /<img src=x/ })).toHaveCount(0)
+  await harmless(page)
+})
+
+test('what went wrong, in the words of whoever it came from', async ({ site, world, shared }) => {
+  const { page } = site
+  const s = await begun(site, world, shared, 'odd errors', 'manual')
+  await world.exec(s, 'sh', '-c', 'echo e > odd-error.txt')
+  const evil = (n: number) => [`it broke: ${hostile(n)}`, `do ${hostile(n + 1)}`, [hostile(n + 2)]] as const
+  await broken(page, /\/(messages|rules|file|diff|start|stop|end|reviews|terminals|files|browser)(\?.*)?$/, ...(evil(1) as unknown as [string, string, string[]]))
+  const alerts = page.getByRole('alert')
+  await page.getByRole('textbox', { name: 'Message' }).fill('a word')
+  await page.getByRole('button', { name: 'Send' }).click()
+  await expect(alerts.first()).toContainText('it broke: <img src=x')
+  await harmless(page)
+  await alerts.first().getByText('Details').click()
+  await harmless(page)
+  await pane(page, 'Changes')
+  await page.getByRole('tabpanel', { name: /^Changes/ }).getByRole('button', { name: /odd-error/ }).click()
+  await expect(page.getByRole('tabpanel', { name: /^Changes/ }).getByRole('alert')).toContainText('it broke: <img')
+  await harmless(page)
+  for (const name of ['Files', 'Network', 'Terminal', 'Browser'] as const) {
+    await pane(page, name)
+    await harmless(page)
+  }
+  await page.getByRole('button', { name: 'End session' }).click()
+  await expect(alerts.first()).toBeVisible()
+  await harmless(page)
+  await page.getByRole('button', { name: /^Review/ }).click()
+  await page.getByRole('button', { name: /^Open review/ }).click()
+  await expect(page.getByRole('region', { name: 'Reviews' }).getByRole('alert')).toContainText('it broke: <img')
+  await harmless(page)
+  await site.axe()
 })
