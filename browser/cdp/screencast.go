@@ -147,6 +147,9 @@ func (c *cast) run(ctx context.Context, last, ended chan struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
+		if t != nil && t == old {
+			c.rename(t)
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -271,6 +274,26 @@ func (c *cast) take(t *tab, data []byte, meta *page.ScreencastFrameMetadata) boo
 	return true
 }
 
+// rename gives the newest frame again when only what is known of its page changed,
+// such as a title that came after the picture: a page at rest sends no other frame.
+func (c *cast) rename(t *tab) {
+	c.b.mu.Lock()
+	p := c.b.pageOf(t)
+	c.b.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.newest
+	if n == nil || n.Page == p || n.Page.ID != p.ID || n.Page.URL != p.URL {
+		return
+	}
+	again := *n
+	c.seq++
+	again.Seq, again.Page = c.seq, p
+	c.newest = &again
+	close(c.fresh)
+	c.fresh = make(chan struct{})
+}
+
 func within(v, low, high float64) float64 {
 	if math.IsNaN(v) {
 		return low
@@ -317,14 +340,24 @@ func (b *chrome) landed(t *tab, x, y float64) {
 	b.signal()
 }
 
-// askTitle asks the browser for a tab's title, at most once in every: it tells of a
-// new title by itself only when the address changes with it.
+// askTitle asks the browser for a tab's title, at most once in every and once more
+// afterwards when it was asked too soon: it tells of a new title by itself only when
+// the address changes with it.
 func (b *chrome) askTitle(t *tab, every time.Duration) {
 	b.mu.Lock()
 	now := time.Now()
-	due := !t.closed && now.Sub(t.titled) >= every
+	wait := every - now.Sub(t.titled)
+	due := !t.closed && wait <= 0
 	if due {
 		t.titled = now
+	} else if !t.closed && !t.titleLater {
+		t.titleLater = true
+		time.AfterFunc(wait, func() {
+			b.mu.Lock()
+			t.titleLater = false
+			b.mu.Unlock()
+			b.askTitle(t, 0)
+		})
 	}
 	b.mu.Unlock()
 	if !due {

@@ -42,8 +42,9 @@ type tab struct {
 	inflight  map[string]struct{} // of those, still open
 	fileAsked bool
 
-	toAck  []int64   // frames of its screencast that wait to be acknowledged
-	titled time.Time // when its title was asked for last
+	toAck      []int64   // frames of its screencast that wait to be acknowledged
+	titled     time.Time // when its title was asked for last
+	titleLater bool      // it will be asked again
 }
 
 func (b *chrome) current() *tab {
