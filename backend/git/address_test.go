@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -247,6 +249,47 @@ func TestImportFromAHostileServer(t *testing.T) {
 		}
 		if _, err = m.ImportSource(t.Context(), slow.URL+"/.git", git.ImportOptions{}); domain.CodeOf(err) != domain.CodeTooLarge {
 			t.Fatalf("%v", err)
+		}
+		if run.Live() != 0 {
+			t.Error("git still runs")
+		}
+	})
+	t.Run("branches", func(t *testing.T) {
+		if runtime.GOOS != "linux" {
+			t.Skip("only Linux bounds another process's memory")
+		}
+		// A server that lists branches without end.
+		sent := make(chan int64, 1)
+		endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			_, _ = io.WriteString(w, "001e# service=git-upload-pack\n0000")
+			var n int64
+			for i := 0; n < 8<<30; i++ {
+				line := fmt.Sprintf("%040x refs/heads/b%09d\n", i+1, i)
+				k, err := fmt.Fprintf(w, "%04x%s", len(line)+4, line)
+				if n += int64(k); err != nil {
+					break
+				}
+			}
+			select {
+			case sent <- n:
+			default:
+			}
+		}))
+		defer endless.Close()
+		home := t.TempDir()
+		run := &proc.Runner{}
+		m, err := git.Open(filepath.Join(t.TempDir(), "mirror.git"), git.Options{Runner: run, MaxMemory: 64 << 20, Getenv: func(k string) string {
+			return map[string]string{"HOME": home, "PATH": os.Getenv("PATH")}[k]
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = m.ImportSource(t.Context(), endless.URL+"/x.git", git.ImportOptions{}); domain.CodeOf(err) != domain.CodeUnavailable {
+			t.Fatalf("%v", err)
+		}
+		if n := <-sent; n > 1<<30 {
+			t.Errorf("git took %d bytes of branches", n)
 		}
 		if run.Live() != 0 {
 			t.Error("git still runs")

@@ -76,7 +76,7 @@ func (m *Mirror) fetch(ctx context.Context, address, ref string, progress func(F
 	}
 	errs := &tailBuffer{max: maxPushOutput}
 	cmd := side.cmd("git-remote", args, &limited{max: 1 << 20}, &fetchLines{say: say, rest: errs})
-	cmd.Env, cmd.Timeout = env, fetchTimeout
+	cmd.Env, cmd.Timeout, cmd.Memory = env, fetchTimeout, 8*m.opt.MaxMemory
 	fctx, done := m.watchInbox(ctx, inbox, say)
 	_, err = m.opt.Runner.Run(fctx, cmd)
 	if why := done(); why != nil {

@@ -65,6 +65,9 @@ type Options struct {
 	Git string
 	// MaxFetch bounds what one fetch may put on the disk, in bytes; default 16 GiB.
 	MaxFetch int64
+	// MaxMemory bounds what git may hold while it asks a remote for its refs, where the
+	// system can (Linux), in bytes; default 512 MiB. A transfer may hold eight times that.
+	MaxMemory int64
 }
 
 func (o Options) filled() (Options, error) {
@@ -82,6 +85,9 @@ func (o Options) filled() (Options, error) {
 	}
 	if o.MaxFetch <= 0 {
 		o.MaxFetch = packcheck.Source().PackBytes
+	}
+	if o.MaxMemory <= 0 {
+		o.MaxMemory = 512 << 20
 	}
 	return o, nil
 }

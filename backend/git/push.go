@@ -88,7 +88,9 @@ func (m *Mirror) Push(ctx context.Context, spec PushSpec) (PushResult, error) {
 	args = append(args, "glasshouse", spec.Commit+":"+spec.Ref)
 	out := &limited{max: 1 << 20}
 	errs := &tailBuffer{max: maxPushOutput}
-	run, runErr := m.opt.Runner.Run(ctx, side.cmd("git-push", args, out, errs))
+	cmd := side.cmd("git-push", args, out, errs)
+	cmd.Memory = 8 * m.opt.MaxMemory // it packs what it sends
+	run, runErr := m.opt.Runner.Run(ctx, cmd)
 	res.Output = side.redact(strings.ToValidUTF8(errs.String()+"\n"+out.b.String(), "\uFFFD"))
 	for line := range strings.SplitSeq(errs.String(), "\n") {
 		if text, ok := strings.CutPrefix(line, "remote: "); ok && len(res.Remote) < 200 {
@@ -344,7 +346,7 @@ func (s *remoteSide) allowHooks() {
 }
 
 func (s *remoteSide) cmd(role string, args []string, out, errs io.Writer) proc.Cmd {
-	return proc.Cmd{Role: role, Path: s.m.opt.Git, Args: args, Dir: s.dir, Env: s.env, Stdout: out, Stderr: errs, User: s.m.opt.Invoker}
+	return proc.Cmd{Role: role, Path: s.m.opt.Git, Args: args, Dir: s.dir, Env: s.env, Stdout: out, Stderr: errs, User: s.m.opt.Invoker, Memory: s.m.opt.MaxMemory}
 }
 
 func (s *remoteSide) close() { _ = os.RemoveAll(s.dir) }

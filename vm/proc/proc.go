@@ -33,6 +33,9 @@ type Cmd struct {
 	Files   []*os.File    // descriptors 3 and up; all others are closed
 	Timeout time.Duration // default: the row's
 	User    *User         // run as another user (root only)
+	// Memory bounds what the process, and each child it starts, may hold of its own,
+	// in bytes; 0 = no bound. Linux only: elsewhere the deadline is the only bound.
+	Memory int64
 	// Detach puts the process in a session of its own, with Stdout and Stderr
 	// being files, so that it outlives the core. It has no deadline; its owner
 	// keeps the pid and ends it.
@@ -186,6 +189,9 @@ func (r *Runner) Start(ctx context.Context, c Cmd) (*Process, error) {
 		return nil, fmt.Errorf("cannot start %s (%s): %w", c.Role, path, err)
 	}
 	rec.Pid = cmd.Process.Pid
+	if c.Memory > 0 {
+		boundMemory(rec.Pid, c.Memory) // one that ended already needs none
+	}
 	p := &Process{rec: rec, r: r, cmd: cmd, done: make(chan struct{})}
 	if r.live == nil {
 		r.live = map[*Process]struct{}{}
