@@ -119,6 +119,7 @@ func (s *server) projects(api huma.API) {
 		if err := s.Projects.Delete(ctx, p.ID, in.actor()); err != nil {
 			return nil, fail(err)
 		}
+		s.Terminals.Drop(p.ID)
 		_, err = s.Ledger.Cancel(ctx, approval.Scope{Project: p.ID})
 		return ok(none{}, err)
 	})

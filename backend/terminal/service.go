@@ -153,7 +153,9 @@ func (s *Service) reserve(p domain.ProjectID) error {
 func (s *Service) release(p domain.ProjectID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starting[p]--
+	if s.starting[p]--; s.starting[p] == 0 {
+		delete(s.starting, p)
+	}
 }
 
 // begin sets a terminal going. proc is nil when it must be joined first.
@@ -226,6 +228,18 @@ func (s *Service) Close(ctx context.Context, id string) error {
 	delete(s.all, id)
 	s.mu.Unlock()
 	return nil
+}
+
+// Drop forgets the terminals of a project that is deleted. Its machine is gone, and
+// what ran in them with it: their ends are recorded still.
+func (s *Service) Drop(p domain.ProjectID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, t := range s.all {
+		if t.Project == p {
+			delete(s.all, id)
+		}
+	}
 }
 
 // EndAll ends every terminal, as a quit does, and returns when they have ended or

@@ -438,3 +438,34 @@ func TestEndsWhileItIsTypedInto(t *testing.T) {
 		t.Fatalf("%d bytes wait for a terminal that ended", x.waiting)
 	}
 }
+
+// Of a deleted project no terminal is kept, and all of their ends are recorded.
+func TestDropOfAProject(t *testing.T) {
+	b := newBench(t)
+	running, ended := b.open(), b.open()
+	b.typed(ended, "exit 3\n")
+	b.exit(ended)
+	other := b.p
+	other.ID = "p_2"
+	keeps, err := b.s.Open(t.Context(), other, OpenRequest{Size: guest.Winsize{Rows: 2, Cols: 3}, Actor: "person"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.s.Drop(b.p.ID)
+	if left := b.s.List(b.p.ID); len(left) != 0 {
+		t.Errorf("%d terminals are kept", len(left))
+	}
+	if _, err := b.s.Get(running.ID); domain.CodeOf(err) != domain.CodeNotFound {
+		t.Errorf("%v", err)
+	}
+	if got := b.s.List(other.ID); len(got) != 1 || got[0] != keeps {
+		t.Errorf("another project's: %v", got)
+	}
+	b.typed(running, "exit 4\n") // as its machine's end does
+	if x := b.exit(running); x.Code != 4 {
+		t.Errorf("%+v", x)
+	}
+	if ends := b.ends(); len(ends) != 2 {
+		t.Errorf("%d ends are recorded", len(ends))
+	}
+}
