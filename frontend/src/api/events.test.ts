@@ -48,6 +48,17 @@ it('takes a cut stream up after the last event, and joins lines that come in pie
   expect(r.links.slice(0, 4)).toEqual(['connecting', 'live', 'cut', 'live'])
 })
 
+it('passes over lines that are no events, and reads them once', async () => {
+  const said = vi.spyOn(console, 'error').mockImplementation(() => {})
+  const odd = ['{"id":2,', 'null', '5', '[]', '{}', '{"id":"3","type":"t","data":{}}', '{"id":3,"type":7,"data":{}}', '{"id":3,"type":"t"}', '{"id":3,"type":"t","data":null}', '\u0000']
+  const asked = streams([line(1), ...odd.map((l) => `${l}\n`), line(4)], [line(5)])
+  const r = await run((s) => s.length === 3)
+  expect(r.ids).toEqual([1, 4, 5])
+  expect(/after=(\d+)/.exec(asked[1] ?? '')?.[1]).toBe('4')
+  expect(said).toHaveBeenCalledTimes(odd.length)
+  said.mockRestore()
+})
+
 it('is live as soon as the stream is there, though it is quiet', async () => {
   streams()
   expect((await run((_, l) => l.includes('live'))).links).toEqual(['connecting', 'live'])

@@ -42,7 +42,8 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
         first = false
         wait = 250
         if (!line) continue
-        const e = JSON.parse(line) as Envelope
+        const e = envelope(line)
+        if (!e) continue
         if (e.id > 0) after = e.id
         batch.push(e)
       }
@@ -70,6 +71,18 @@ export async function follow(f: Follower, signal: AbortSignal): Promise<void> {
     })
     wait = Math.min(wait * 2, 4000)
   }
+}
+
+/** A line that is no event would come again after each cut: it is passed over, aloud. */
+function envelope(line: string): Envelope | undefined {
+  try {
+    const e = JSON.parse(line) as Partial<Envelope> | null
+    if (e && typeof e === 'object' && typeof e.id === 'number' && typeof e.type === 'string' && e.data !== undefined && e.data !== null) return e as Envelope
+  } catch {
+    // No JSON.
+  }
+  console.error('a line of the stream is no event', line.slice(0, 200))
+  return undefined
 }
 
 /** Time a frame may be held up by events, in milliseconds, and how many are handed over at once. */
