@@ -102,6 +102,8 @@ export interface SessionState {
   agent: string
   /** What asks first in it: auto, ask or plan. */
   mode: string
+  /** Names of the checks that were declared for it. */
+  checks: string[]
   state: string
   reason: string
   items: Item[]

@@ -3,7 +3,9 @@ import type { DiffLine, Hunk, ReviewComment, ReviewFile } from '../../api/types'
 import { editorsOf } from './notes'
 import { branchFor, protocol } from './push.svelte'
 import { onlySpace, rowsOf, spotOf, WordMarks, type View } from './rows'
+import { lastChecks } from './steps'
 import { inOrder, treeOf } from './tree'
+import { ev, project, world } from '../../test/world'
 
 const view = (v: Partial<View> = {}): View => ({ split: false, quietSpace: false, comments: [], editors: [], opened: {}, ...v })
 function hunkOf(id: string, text: string, at = 1): Hunk {
@@ -97,4 +99,12 @@ it('names how a remote is reached, and a branch', () => {
   expect(['https://h/x', 'git@h:x', 'ssh://h/x', '/a/b', 'file:///a', ''].map(protocol)).toEqual(['https', 'ssh', 'ssh', 'this computer', 'this computer', ''])
   expect(branchFor('Fix the failing checkout test!')).toBe('fix-the-failing-checkout-test')
   expect(branchFor('ü')).toBe('changes')
+})
+
+it('names checks that were declared and have not run, and the last verdict of those that have', () => {
+  const { store } = world(project(), ev('session.created', { session: { id: 's1', project_id: 'p1', title: 'work', agent: 'playbook' }, checks: [{ name: 'unit tests' }, { name: 'lint' }] }))
+  const of = () => lastChecks(store.s, store.s.projects.p1!, Infinity).map((c) => [c.name, c.ok])
+  expect(of()).toEqual([['unit tests', undefined], ['lint', undefined]])
+  store.take([ev('check.ran', { name: 'lint', ok: false, reason: 'exit 1' })])
+  expect(of()).toEqual(expect.arrayContaining([['unit tests', undefined], ['lint', false]]))
 })

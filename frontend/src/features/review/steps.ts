@@ -42,7 +42,8 @@ export function fromSteps(steps: Step[]): string {
   return `from ${ns.length === 1 ? 'step' : 'steps'} ${shown.join(', ')}`
 }
 
-export interface Check { name: string; ok: boolean; reason: string; at: number; step: number; session: string }
+/** ok is undefined for a check that was declared and has not run. */
+export interface Check { name: string; ok: boolean | undefined; reason: string; at: number; step: number; session: string }
 
 /** The last verdict of every check of the project, at which step it was given. */
 export function lastChecks(s: State, project: ProjectState, before: number): Check[] {
@@ -56,6 +57,10 @@ export function lastChecks(s: State, project: ProjectState, before: number): Che
       const had = out.get(i.name)
       if (!had || had.at <= i.at) out.set(i.name, { name: i.name, ok: i.ok, reason: i.reason, at: i.at, step, session: x.id })
     }
+  }
+  for (const x of sessions) {
+    if (x.at > before || x.state === 'ended') continue
+    for (const name of x.checks) if (!out.has(name)) out.set(name, { name, ok: undefined, reason: '', at: x.at, step: 0, session: x.id })
   }
   return [...out.values()].sort((a, b) => a.at - b.at)
 }

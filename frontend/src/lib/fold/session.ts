@@ -6,7 +6,7 @@ import type { About } from './fold'
 export function foldSession({ s, session, put }: About, { type, data: d, at, actor }: Envelope) {
   switch (type) {
     case 'session.created':
-      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, mode: d.mode || 'auto', state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map() }
+      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map() }
       break
     case 'session.state':
       put.session({ state: d.state, reason: d.reason ?? '' })
