@@ -76,6 +76,8 @@ export async function visit(page: Page, world: World): Promise<{ site: Site; che
       await page.getByRole('navigation').getByText(title).first().click()
     },
     axe: async (where) => {
+      // Half of a change of colours is no colour of ours.
+      await page.emulateMedia({ reducedMotion: 'reduce' })
       await page.evaluate(axe)
       const found = await page.evaluate(async (at) => {
         const r = await (window as unknown as { axe: typeof import('axe-core') }).axe.run(at ?? document, { resultTypes: ['violations'] })
