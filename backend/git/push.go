@@ -78,7 +78,7 @@ func (m *Mirror) Push(ctx context.Context, spec PushSpec) (PushResult, error) {
 		case len(programs) == 0 || !spec.RemotePrograms:
 			if len(programs) > 0 {
 				return res, domain.E(domain.CodeDenied, fmt.Sprintf("the remote %s would run programs of its own on this computer: %s", res.Address, strings.Join(programs, ", ")),
-					"look at them, then push again and allow them, or take them out", nil)
+					"take them out there, or push to another remote; nothing was sent", nil)
 			}
 			args = append(args, "--receive-pack=git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true -c receive.denyCurrentBranch=refuse -c receive.autogc=false receive-pack")
 		default:
