@@ -213,7 +213,7 @@ test('hosts and what the guest claims about a connection', async ({ site, world,
 test('the title, the address and the dialog of a page', async ({ site, world, shared }) => {
   const { page } = site
   const s = await begun(site, world, shared, 'odd page', 'playbook')
-  const html = `<!doctype html><meta charset=utf-8><title>x</title><script>document.title = ${JSON.stringify(hostile(1)).replaceAll('<', '\\u003c')}; history.replaceState(0, "", "/?q=" + document.title + "#" + document.title); setTimeout(() => alert(${JSON.stringify(hostile(2)).replaceAll('<', '\\u003c')}), 500)</script>`
+  const html = `<!doctype html><meta charset=utf-8><title>x</title><a href="/" target=_blank rel=opener>the next</a><script>document.title = ${JSON.stringify(hostile(1)).replaceAll('<', '\\u003c')}; history.replaceState(0, "", "/?q=" + document.title + "#" + document.title); setTimeout(() => alert(${JSON.stringify(hostile(2)).replaceAll('<', '\\u003c')}), 500)</script>`
   await played(world, s, { name: 'odd page', steps: [
     { tool: 'exec', args: { argv: ['python3', '-c', `import os, subprocess, sys, time, urllib.request
 os.makedirs("/tmp/odd", exist_ok=True)
@@ -223,12 +223,16 @@ for _ in range(100):
     try: urllib.request.urlopen("http://127.0.0.1:5190/"); break
     except OSError: time.sleep(0.1)`, html] }, expect: { exit: 0 } },
     { tool: 'browser_open', args: { url: 'http://127.0.0.1:5190/' } },
+    { tool: 'browser_snapshot', capture: { next: 'link "the next"[^\\n]*\\[(\\w+)\\]' } },
+    { tool: 'browser_click', args: { ref: '${next}' } },
     { tool: 'browser_snapshot' },
   ] })
   const view = await pane(page, 'Browser')
   await expect(view.getByRole('status')).toHaveText('Live')
   await expect(view).toContainText('http://127.0.0.1:5190/?q=')
   await expect(view).toContainText('<img src=x onerror=glasshouseCanary(2)>')
+  // Two tabs, each with such a title.
+  await expect(view.getByRole('list', { name: 'Tabs of the browser' }).getByRole('listitem')).toHaveText([/<img src=x/, /<img src=x/])
   await harmless(page)
   await site.axe()
   for (const step of await page.locator('[data-step]').all()) {

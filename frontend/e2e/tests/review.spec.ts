@@ -164,7 +164,9 @@ test.describe('a review', () => {
     const { page } = site
     const many = Array.from({ length: 60 }, (_, i) => `line ${i + 1}`).join('\n') + '\n'
     const src = repo(world, 'kinds', { 'mod.txt': many, 'gone.txt': 'gone\n', 'old-name.txt': many.replaceAll('line', 'row'), 'run.sh': 'echo run\n', 'blob.bin': new Uint8Array([0, 1, 2]) })
-    const { r } = await prepared(world, { name: 'kinds', src, title: 'all kinds', code: 'sed -i "s/^line 3$/line three/; s/^line 50$/line fifty/" mod.txt; rm gone.txt; mv old-name.txt new-name.txt; chmod +x run.sh; printf "\\0\\7" > blob.bin; printf last > no-end.txt; : > empty.txt; ln -s mod.txt link; head -c 5000000 /dev/zero | tr "\\0" "x" > large.txt' })
+    const remote = `${src}.git`
+    execFileSync('git', ['clone', '-q', '--bare', src, remote])
+    const { r } = await prepared(world, { name: 'kinds', src, title: 'all kinds', remote, ref: 'main', code: 'sed -i "s/^line 3$/line three/; s/^line 50$/line fifty/" mod.txt; rm gone.txt; mv old-name.txt new-name.txt; chmod +x run.sh; printf "\\0\\7" > blob.bin; printf last > no-end.txt; : > empty.txt; ln -s mod.txt link; head -c 5000000 /dev/zero | tr "\\0" "x" > large.txt' })
     await site.session('all kinds')
     await reviewed(page)
     const review = page.getByRole('region', { name: 'Review', exact: true })
@@ -231,6 +233,30 @@ test.describe('a review', () => {
     expect(got.files.filter((f) => f.viewed).map((f) => f.path)).toEqual(['mod.txt'])
     // What cannot be pushed yet says why.
     await expect(review.getByRole('button', { name: /^See what would be pushed/ })).toBeDisabled()
+    await expect(review.getByRole('button', { name: /^See what would be pushed/ })).toHaveAttribute('title', /left to decide/)
+
+    // All but one hunk of one file is taken; with a message of the person's, exactly that is pushed.
+    await review.getByRole('button', { name: 'Accept all' }).click()
+    await tree.getByRole('treeitem', { name: /^mod\.txt/ }).click()
+    await review.locator('.unit').filter({ hasText: '@@ 47' }).getByRole('button', { name: /^Reject/ }).click()
+    await expect(tree.getByRole('treeitem', { name: /^mod\.txt.*accepted in part/ })).toBeVisible()
+    await expect(review.getByText('1 left out; the workspace keeps it.', { exact: false })).toBeVisible()
+    await review.getByRole('textbox', { name: 'Message' }).fill('All kinds of changes')
+    await review.getByRole('button', { name: /^See what would be pushed/ }).click()
+    await expect(review.getByLabel('Plan')).toContainText('All kinds of changes')
+    // A plan is about what was seen: another decision voids it.
+    await tree.getByRole('treeitem', { name: /^empty\.txt/ }).click()
+    await review.getByRole('button', { name: 'Reject file' }).click()
+    await expect(review.getByLabel('Plan')).toHaveCount(0)
+    await review.getByRole('button', { name: /^See what would be pushed/ }).click()
+    await review.getByRole('button', { name: /^Push [0-9a-f]{8}/ }).click()
+    await expect(review.getByRole('status').filter({ hasText: 'Pushed' })).toBeVisible()
+    await themes(site, '.review')
+    const there = (...a: string[]) => execFileSync('git', ['-C', remote, ...a], { encoding: 'utf8' })
+    expect(there('ls-tree', '-r', 'main').split('\n').filter(Boolean).map((l) => `${l.slice(0, 6)} ${l.split('\t')[1]}`)).toEqual(['100644 blob.bin', '100644 large.txt', '120000 link', '100644 mod.txt', '100644 new-name.txt', '100644 no-end.txt', '100755 run.sh'])
+    expect(there('show', 'main:mod.txt')).toBe(many.replace('line 3\n', 'line three\n'))
+    expect(there('show', 'main:no-end.txt')).toBe('last')
+    expect(there('log', '-1', '--format=%s', 'main').trim()).toBe('All kinds of changes')
   })
 
   test('comments and viewed marks go along into the next review where what they are about is still there', async ({ site, world }) => {
@@ -298,8 +324,7 @@ test.describe('a review', () => {
     const src = repo(world, 'moved', { 'a.txt': 'a\n' })
     const remote = `${src}.git`
     execFileSync('git', ['clone', '-q', '--bare', src, remote])
-    const { r } = await prepared(world, { name: 'moved', src, title: 'too late', code: 'echo mine > a.txt', remote, ref: 'main' })
-    void r
+    await prepared(world, { name: 'moved', src, title: 'too late', code: 'echo mine > a.txt', remote, ref: 'main' })
     await site.session('too late')
     await reviewed(page)
     const review = page.getByRole('region', { name: 'Review', exact: true })
