@@ -7,6 +7,7 @@ package desktop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -64,7 +65,11 @@ func recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		repairSignals()
 		defer func() {
-			if v := recover(); v != nil && v != http.ErrAbortHandler {
+			v := recover()
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				return
+			}
+			if v != nil {
 				fmt.Fprintf(os.Stderr, "fault in %s %s: %v\n", r.Method, r.URL.Path, v)
 				// Without an answer the page would wait for ever.
 				w.Header().Set("Content-Type", "application/json")

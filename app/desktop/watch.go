@@ -40,7 +40,7 @@ type envelope struct {
 }
 
 // followed are the event types that are asked for.
-const followed = "approval.requested,approval.answered,approval.closed,turn.ended,core.stopped"
+const followed = "approval.requested,approval.answered,approval.closed,turn.ended,core.started,core.stopped"
 
 const (
 	longestLine = 4 << 20
@@ -74,7 +74,6 @@ func (w *watcher) follow(ctx context.Context) error {
 	if err := w.get(ctx, "/v1/info", &info); err != nil {
 		return err
 	}
-	w.ended(false) // it answers
 	if w.after == 0 || w.after > info.Latest {
 		w.after = info.Latest // what happened before was not missed by this window
 	}
@@ -112,6 +111,8 @@ func (w *watcher) take(ctx context.Context, e envelope) {
 		w.notices.Answered(e.Data.Approval)
 	case "turn.ended":
 		w.notices.Ended(e.Session, w.project(ctx, e.Project), e.Data.Result)
+	case "core.started": // a core that still answers while it ends is no new one
+		w.ended(false)
 	case "core.stopped":
 		w.ended(strings.HasPrefix(e.Data.Reason, "quit"))
 	}
