@@ -51,7 +51,12 @@ func TestWatcherFollowsTheCore(t *testing.T) {
 	n := newNotices(b, func() bool { return true })
 	defer n.Close()
 	ended := make(chan bool, 16)
-	w := &watcher{notices: n, ended: func(v bool) { ended <- v }, http: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+	w := &watcher{notices: n, ended: func(v bool) {
+		select {
+		case ended <- v:
+		default: // more of the same
+		}
+	}, http: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		r.URL.Host = strings.TrimPrefix(srv.URL, "http://")
 		return http.DefaultTransport.RoundTrip(r)
 	})}}
