@@ -103,18 +103,18 @@ func TestLinkStartsTheCoreAgain(t *testing.T) {
 	}
 	// It was ended on purpose: following it does not bring it back, doing something does.
 	clock = clock.Add(time.Hour)
+	l.quit.Store(true) // before its end: a pool of connections may dial for itself
 	core.die(t)
-	l.quit.Store(true)
-	if _, err := ask(rt, "GET", ""); !errors.Is(err, ended) || starts != 2 {
+	if _, err := l.dial(t.Context(), "", ""); !errors.Is(err, ended) || starts != 2 {
 		t.Errorf("%v, %d starts", err, starts)
 	}
 	// The word that it was ended may come after its socket went.
-	l.quit.Store(false)
-	l.lastWords = 300 * time.Millisecond
 	_ = os.Remove(path)
+	l.lastWords = 300 * time.Millisecond
+	l.quit.Store(false)
 	late := time.AfterFunc(20*time.Millisecond, func() { l.quit.Store(true) })
 	defer late.Stop()
-	if _, err := ask(rt, "GET", ""); !errors.Is(err, ended) || starts != 2 {
+	if _, err := l.dial(t.Context(), "", ""); !errors.Is(err, ended) || starts != 2 {
 		t.Errorf("%v, %d starts", err, starts)
 	}
 	if _, err := ask(l.Plain(), "POST", ""); err == nil || starts != 2 {
