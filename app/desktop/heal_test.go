@@ -108,20 +108,27 @@ func TestLinkStartsTheCoreAgain(t *testing.T) {
 	if _, err := l.dial(t.Context(), "", ""); !errors.Is(err, ended) || starts != 2 {
 		t.Errorf("%v, %d starts", err, starts)
 	}
-	// The word that it was ended may come after its socket went.
-	_ = os.Remove(path)
-	l.lastWords = 300 * time.Millisecond
-	l.quit.Store(false)
-	late := time.AfterFunc(20*time.Millisecond, func() { l.quit.Store(true) })
-	defer late.Stop()
-	if _, err := l.dial(t.Context(), "", ""); !errors.Is(err, ended) || starts != 2 {
-		t.Errorf("%v, %d starts", err, starts)
-	}
 	if _, err := ask(l.Plain(), "POST", ""); err == nil || starts != 2 {
 		t.Errorf("%v, %d starts", err, starts)
 	}
 	if got, err := ask(rt, "POST", "go on"); got != "POST go on" || err != nil || starts != 3 || l.quit.Load() {
 		t.Errorf("%q %v, %d starts", got, err, starts)
+	}
+}
+
+// The word that a core was ended may come after its socket went.
+func TestLinkWaitsForLastWords(t *testing.T) {
+	starts := 0
+	ended := errors.New("it was ended")
+	l := NewLink(filepath.Join(t.TempDir(), "s"), func(context.Context) error { starts++; return errors.New("started") }, ended)
+	late := time.AfterFunc(20*time.Millisecond, func() { l.Ended(true) })
+	defer late.Stop()
+	if _, err := l.dial(t.Context(), "", ""); !errors.Is(err, ended) || starts != 0 {
+		t.Errorf("%v, %d starts", err, starts)
+	}
+	// Whoever does something does not wait.
+	if _, err := l.dial(context.WithValue(t.Context(), acts{}, true), "", ""); err == nil || err.Error() != "started" || starts != 1 {
+		t.Errorf("%v, %d starts", err, starts)
 	}
 }
 
