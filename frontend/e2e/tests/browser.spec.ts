@@ -100,3 +100,13 @@ test('without a page the pane says what brings one, and keeps the last screensho
   await view.getByRole('button', { name: /^step \d/ }).click()
   await expect(page.locator('[data-step]:focus')).toBeVisible()
 })
+
+test('a page that cannot be loaded is told from one that is well', async ({ site, world, shared }) => {
+  const { page } = site
+  const t = await begun(site, world, shared, 'a page that is not there', 'playbook')
+  await played(world, t, { name: 'nowhere', steps: [{ tool: 'browser_open', args: { url: 'http://127.0.0.1:5999/' } }] })
+  const view = await pane(page, 'Browser')
+  await expect(view).toContainText('The page could not be loaded.')
+  await themes(site, '#pane-browser')
+  await world.api('POST', `/v1/sessions/${t}/end`, {})
+})
