@@ -62,6 +62,34 @@ test('a setting is saved by itself, survives a reload and another core, and a wr
   check()
 })
 
+test('fields that are changed faster than the core answers are all saved, and nothing typed is written over', async ({ own, page }) => {
+  const { check } = await visit(page, own)
+  const main = await settings(page)
+  const waits: (() => void)[] = []
+  await page.route('**/v1/settings', async (r) => {
+    if (r.request().method() === 'PUT') await new Promise<void>((done) => waits.push(done))
+    await r.continue()
+  })
+  await main.getByLabel('Processors').fill('2')
+  await main.getByLabel('Memory, MiB').fill('1024')
+  await main.getByLabel('Disk, GiB').fill('12')
+  await main.getByLabel('Question waits, minutes').fill('7')
+  await expect.poll(() => waits.length).toBe(1)
+  waits[0]?.()
+  await expect.poll(() => waits.length).toBe(2)
+  // The first answer is in; what is typed now is still there.
+  await expect(main.getByLabel('Memory, MiB')).toHaveValue('1024')
+  await expect(main.getByLabel('Question waits, minutes')).toHaveValue('7')
+  waits[1]?.()
+  await expect.poll(() => waits.length).toBe(3)
+  waits[2]?.()
+  await expect.poll(() => config(own.env.GLASSHOUSE_CONFIG)).toMatch(/disk_gib = 12/)
+  await expect(main.getByLabel('Question waits, minutes')).toHaveValue('7')
+  expect(config(own.env.GLASSHOUSE_CONFIG)).toMatch(/cpus = 2/)
+  expect(config(own.env.GLASSHOUSE_CONFIG)).toMatch(/memory_mib = 1024/)
+  check()
+})
+
 test('settings that cannot be read or saved say why, and what can be done', async ({ site }) => {
   const { page } = site
   await page.route('**/v1/settings', (r) => r.fulfill({ status: 503, contentType: 'application/json', body: JSON.stringify({ code: 'unavailable', what: 'the settings cannot be read: no permission', hint: 'look at the folder’s owner' }) }))
