@@ -22,4 +22,27 @@ export function guard(term: Terminal, mayAnswer: () => boolean) {
   }
   p.registerCsiHandler({ prefix: '>', final: 'q' }, unlessMine)
   p.registerDcsHandler({ intermediates: '$', final: 'q' }, unlessMine)
+  counted(term)
+}
+
+/** What of xterm is needed to change a sequence before it is carried out. */
+interface Inside { registerCsiHandler: (id: { final: string; intermediates?: string }, f: (p: { params: Int32Array | number[]; length: number }) => boolean) => unknown }
+
+/**
+ * Sequences that do something so many times are carried out so many times, two
+ * thousand million if need be: a few bytes would stop the page. More often than the
+ * screen has rows or columns changes nothing, so that is the most.
+ */
+function counted(term: Terminal) {
+  const inside = (term as unknown as { _core: Inside })._core
+  const bound = (final: string, most: () => number, intermediates?: string) => {
+    inside.registerCsiHandler({ final, ...(intermediates && { intermediates }) }, (p) => {
+      if (p.length && (p.params[0] ?? 0) > most()) p.params[0] = most()
+      return false // xterm's own handler goes on
+    })
+  }
+  for (const final of ['L', 'M', 'S', 'T']) bound(final, () => term.rows)
+  for (const final of ['@', 'P', 'X', 'I', 'Z', 'b']) bound(final, () => term.cols)
+  for (const final of ['}', '~']) bound(final, () => term.cols, "'")
+  for (const final of ['@', 'A']) bound(final, () => term.cols, ' ')
 }
