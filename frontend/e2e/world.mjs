@@ -44,7 +44,7 @@ export class World {
 
   /** Runs a command of the program and returns what it printed. */
   run(...args) {
-    return execFileSync(binary, args, { env: this.env, encoding: 'utf8', timeout: 600_000 })
+    return execFileSync(binary, args, { env: this.env, encoding: 'utf8', timeout: 600_000, stdio: 'pipe' })
   }
 
   /** Starts the listener and returns the address it printed. */
