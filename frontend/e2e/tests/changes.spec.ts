@@ -8,13 +8,15 @@ test('what a step touches shows while it runs, and what it changed when it is se
   const changes = await pane(page, 'Changes')
   await expect(changes).toContainText('No step has changed a file yet')
   await themes(site, '#pane-changes')
-  const running = world.exec(s, 'sh', '-c', 'echo one > live-a.txt; echo two > live-b.txt; until [ -e live-go ]; do sleep 0.05; done; echo three >> live-a.txt')
+  // A folder of its own, for the workspace outlives the session.
+  const at = `live-${Date.now()}`
+  const running = world.exec(s, 'sh', '-c', `mkdir ${at}; cd ${at}; echo one > live-a.txt; echo two > live-b.txt; until [ -e go ]; do sleep 0.05; done; echo three >> live-a.txt`)
   const row = changes.locator('.live', { hasText: 'live-a.txt' })
   await expect(row).toContainText('live')
   await expect(row.getByRole('button', { name: 'step 1' })).toBeVisible()
   await expect(changes).toContainText('not in a checkpoint yet')
   await themes(site, '#pane-changes')
-  await world.exec(other.id, 'touch', 'live-go')
+  await world.exec(other.id, 'touch', `${at}/go`)
   await running
   await expect(changes.locator('.live')).toHaveCount(0)
   const sealed = changes.getByRole('button', { name: /live-a\.txt/ })
