@@ -64,6 +64,17 @@ const (
 	maxSourceObjects = 20_000_000
 )
 
+// openSource finds the repository or folder a person chose. What is odd in it is
+// theirs to mend, and no fault of ours.
+func openSource(dir string) (*source.Source, error) {
+	src, err := source.Open(dir)
+	var known *domain.Error
+	if err != nil && !errors.As(err, &known) {
+		err = domain.E(domain.CodeInvalid, "the repository in "+clip(dir, 400)+" cannot be read", "repair it with git, or choose another folder", err)
+	}
+	return src, err
+}
+
 // ImportSource copies what HEAD of the person's repository reaches into the
 // mirror and says how its files differ from it. The source stays as it is to the
 // byte: nothing is written there and no program runs. A folder that is no
@@ -81,7 +92,7 @@ func (m *Mirror) ImportSource(ctx context.Context, dir string, opt ImportOptions
 	if opt.Branch != "" {
 		return res, &domain.Error{Code: domain.CodeInvalid, Pointer: "/branch", What: "a folder comes with the branch it is on", Hint: "give no branch, or the folder as file://" + clip(dir, 200)}
 	}
-	src, err := source.Open(dir)
+	src, err := openSource(dir)
 	if err != nil {
 		return res, err
 	}

@@ -23,7 +23,7 @@ func Look(ctx context.Context, dir string, opt Options) (ImportResult, error) {
 	if err != nil {
 		return res, err
 	}
-	src, err := source.Open(dir)
+	src, err := openSource(dir)
 	if err != nil {
 		return res, err
 	}

@@ -1,11 +1,15 @@
 package git_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"syscall"
 	"testing"
 
+	"glasshouse/backend/domain"
 	"glasshouse/backend/git"
 	"glasshouse/backend/git/gittest"
 	"glasshouse/vm/proc"
@@ -61,6 +65,28 @@ func TestLookAtWhatIsNoRepository(t *testing.T) {
 	for _, bad := range []string{file, filepath.Join(dir, "no such"), "relative", ""} {
 		if _, err := git.Look(t.Context(), bad, opt); err == nil {
 			t.Errorf("%q was looked at", bad)
+		}
+	}
+}
+
+// Whatever stands where a repository keeps its own files is looked at in an instant
+// and named; nothing is waited for, and it is no fault of the program.
+func TestLookAtOddRepositories(t *testing.T) {
+	for name, odd := range map[string]string{"configuration": "config", "alternates": "objects/info/alternates", "index": "index", "HEAD": "HEAD"} {
+		src := gittest.Init(t)
+		src.Write("a.txt", "one\n")
+		src.Commit("one")
+		p := filepath.Join(src.Dir, ".git", odd)
+		if err := errors.Join(os.RemoveAll(p), os.MkdirAll(filepath.Dir(p), 0o700), syscall.Mkfifo(p, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := git.Look(t.Context(), src.Dir, git.Options{Runner: &proc.Runner{}, Getenv: func(k string) string { return map[string]string{"PATH": os.Getenv("PATH")}[k] }})
+		var e *domain.Error
+		if !errors.As(err, &e) || e.Code != domain.CodeInvalid || !strings.Contains(err.Error(), "regular file") {
+			t.Errorf("a pipe for its %s: %v", name, err)
+		}
+		if _, _, err := importInto(t, src.Dir); domain.CodeOf(err) != domain.CodeInvalid {
+			t.Errorf("imported with a pipe for its %s: %v", name, err)
 		}
 	}
 }
