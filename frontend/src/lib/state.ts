@@ -8,6 +8,7 @@ import { foldReview } from './fold/review'
 import { foldQuestion, foldSession } from './fold/session'
 import { foldStep } from './fold/step'
 import { foldTerminal } from './fold/terminal'
+import { table } from './table'
 
 // The page is a fold over events: apply() takes the state and one event; nothing
 // else changes it. The tables are changed in place, but every project, session,
@@ -202,7 +203,7 @@ export interface State {
   open: Set<string>
 }
 
-export const empty = (): State => ({ last: 0, version: '', projects: {}, sessions: {}, steps: {}, questions: {}, open: new Set() })
+export const empty = (): State => ({ last: 0, version: '', projects: table(), sessions: table(), steps: table(), questions: table(), open: new Set() })
 
 /** The questions that wait, oldest first. */
 export const waiting = (s: State): Question[] => [...s.open].map((id) => s.questions[id]).filter((q): q is Question => open(q))

@@ -2,7 +2,8 @@ import { cleanup, render } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 import DiffTab from '../features/timeline/DiffTab.svelte'
 import Tree from '../features/review/Tree.svelte'
-import { core, ended, ev, of, project, session, step, world } from '../test/world'
+import Question from '../features/questions/Question.svelte'
+import { core, ended, ev, of, project, question, session, step, world } from '../test/world'
 
 afterEach(() => {
   cleanup()
@@ -47,4 +48,19 @@ it('folds no folder of a review by its name', () => {
   const folders = [...container.querySelectorAll('[role=treeitem][aria-expanded]')]
   expect(folders.length).toBe(NAMES.length)
   expect(folders.map((f) => f.getAttribute('aria-expanded'))).toEqual(NAMES.map(() => 'true'))
+})
+
+it('asks with answers of any name, as an agent words them', () => {
+  const w = world(project(), session(), step(1), question({ kind: 'question', choices: NAMES.map((n, i) => ({ id: i ? `option-${i}` : n, label: n })) }))
+  const { container } = render(Question, { desk: w.desk, question: w.store.s.questions['a1']! })
+  for (const n of NAMES) expect(container.textContent).toContain(n)
+})
+
+it('knows nothing by the name of what every object has', () => {
+  const { store, desk } = world(project(), session())
+  for (const n of NAMES) {
+    expect([store.s.projects[n], store.s.sessions[n], store.s.steps[n], store.s.questions[n]]).toEqual([undefined, undefined, undefined, undefined])
+    desk.show(n)
+    expect(desk.current?.id).toBe('p1')
+  }
 })

@@ -1,4 +1,5 @@
 import type { Question } from '../../lib/state'
+import { table } from '../../lib/table'
 
 type Choice = Question['choices'][number]
 
@@ -10,7 +11,7 @@ export const refuses = (c: Choice): boolean => c.id === 'deny' || c.grant?.decis
 /** An answer that saves a rule for a whole project is asked about once more. */
 export const wide = (c: Choice): boolean => c.id === 'project' && !refuses(c) && !!c.covers
 
-const KEYS: Record<string, string[]> = { once: ['Enter'], session: ['s'], project: ['p'], deny: ['Backspace', 'd'] }
+const KEYS = table<string[]>({ once: ['Enter'], session: ['s'], project: ['p'], deny: ['Backspace', 'd'] })
 
 /** The keys that give an answer while the card has the focus, the shown one first. */
 export function keyOf(c: Choice, at: number, q: Question): string[] {
@@ -21,7 +22,7 @@ export function keyOf(c: Choice, at: number, q: Question): string[] {
   return q.kind === 'question' && at < 9 ? [String(at + 1)] : []
 }
 
-const SHORT: Record<string, string> = { 'Allow in this session': 'This session', 'Allow in this project': 'This project' }
+const SHORT = table<string>({ 'Allow in this session': 'This session', 'Allow in this project': 'This project' })
 /** An answer's label as it is drawn beside the others. */
 export const shortly = (c: Choice): string => SHORT[c.label] ?? c.label
 
