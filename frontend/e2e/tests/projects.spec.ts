@@ -74,7 +74,7 @@ test('a project of an address, on a branch that is asked for', async ({ own, pag
 })
 
 test('a making is cancelled: from the form, and from the list after the form was closed', async ({ own, page }) => {
-  const { check } = await visit(page, own)
+  const { site, check } = await visit(page, own)
   // A server that takes the request and never answers.
   const silent = createServer(() => {})
   await new Promise<void>((done) => silent.listen(0, '127.0.0.1', done))
@@ -99,6 +99,7 @@ test('a making is cancelled: from the form, and from the list after the form was
     // Its page says that nothing can be done in it yet.
     await row(page, 'never there').click()
     await expect(page.getByRole('button', { name: /^Start work/ })).toBeDisabled()
+    await site.axe()
     await page.getByRole('navigation').getByRole('button', { name: 'Cancel' }).click()
     await expect(page.getByText(/cancelled; nothing of it is left/).first()).toBeVisible()
     await expect(row(page, 'never there')).toHaveCount(0)

@@ -74,7 +74,7 @@ test('a core that refuses the stream: the page says why, and tries again when as
 })
 
 test('the list of projects is walked, folded, put away and found again', async ({ own, page }) => {
-  const { check } = await visit(page, own)
+  const { site, check } = await visit(page, own)
   const one = await own.api<{ id: string }>('POST', '/v1/projects', { source: own.src, machine_kind: 'local', name: 'one' })
   await own.api('POST', '/v1/projects', { source: own.src, machine_kind: 'local', name: 'two' })
   for (let i = 1; i <= 10; i++) await own.api('POST', '/v1/sessions', { project_id: one.id, title: `work ${i}`, agent: 'playbook' })
@@ -85,7 +85,12 @@ test('the list of projects is walked, folded, put away and found again', async (
   // The newest eight; the others are asked for.
   await expect(row('work 10')).toBeVisible()
   await expect(row('work 2')).toHaveCount(0)
-  await page.getByRole('button', { name: '2 older sessions' }).click()
+  await site.axe()
+  await row('work 3').focus()
+  await page.keyboard.press('ArrowDown')
+  await expect(row('2 older sessions')).toBeFocused()
+  await page.keyboard.press('Enter')
+  await expect(row('work 2')).toBeFocused()
   await expect(row('work 1')).toBeVisible()
   await row(/^one/).focus()
   await page.keyboard.press('ArrowRight')
