@@ -14,6 +14,7 @@ import "C"
 
 import (
 	"os"
+	"path/filepath"
 	"sync"
 	"unsafe"
 )
@@ -101,9 +102,13 @@ func hintView(label string, k stroke) {
 // prepareView sets what the web view reads from the environment before it starts.
 // With NVIDIA's own driver its fast path for handing over frames shows a blank window
 // on many computers, so there it is left out, unless the person decided otherwise.
+//
+// Where there is no graphics card, layers that a card would join cost memory and time
+// of the processor, so the view paints without them.
 func prepareView() (software bool) {
 	if _, err := os.Stat("/proc/driver/nvidia/version"); err != nil {
-		return false
+		cards, err := filepath.Glob("/dev/dri/renderD*")
+		return err == nil && len(cards) == 0
 	}
 	if _, set := os.LookupEnv("WEBKIT_DISABLE_DMABUF_RENDERER"); !set {
 		_ = os.Setenv("WEBKIT_DISABLE_DMABUF_RENDERER", "1")
