@@ -99,6 +99,10 @@ func (s *Service) Open(ctx context.Context, p domain.Project, q OpenRequest) (*T
 	if len(q.Argv) == 0 {
 		q.Argv = []string{"/bin/bash", "-l"}
 	}
+	// Before anything is recorded or a machine started.
+	if q.Argv[0] == "" || slices.ContainsFunc(q.Argv, func(a string) bool { return strings.ContainsRune(a, 0) }) {
+		return nil, &domain.Error{Code: domain.CodeInvalid, Pointer: "/command", What: "the command has no program, or a NUL byte in it", Hint: "give a program and its arguments, or nothing for a shell"}
+	}
 	if err := s.reserve(p.ID); err != nil {
 		return nil, err
 	}

@@ -469,3 +469,17 @@ func TestDropOfAProject(t *testing.T) {
 		t.Errorf("%d ends are recorded", len(ends))
 	}
 }
+
+// A command that can be none is refused before a machine is started for it.
+func TestCommandThatCannotBe(t *testing.T) {
+	b := newBench(t)
+	for _, argv := range [][]string{{""}, {"", "x"}, {"a\x00b"}, {"sh", "-c", "\x00"}} {
+		var e *domain.Error
+		if _, err := b.s.Open(t.Context(), b.p, OpenRequest{Argv: argv, Size: guest.Winsize{Rows: 2, Cols: 3}}); !errors.As(err, &e) || e.Code != domain.CodeInvalid || e.Pointer != "/command" {
+			t.Errorf("%q: %v", argv, err)
+		}
+	}
+	if b.m.State("") != vm.StateOff || b.log.LatestID() != 0 {
+		t.Errorf("the machine is %s, and %d events are recorded", b.m.State(""), b.log.LatestID())
+	}
+}
