@@ -181,7 +181,7 @@ export interface ProjectState {
   /** Paths the watcher saw change since the page is open, newest last. */
   touched: Record<string, Touch>
   /** What is known of the watcher itself: resyncs counts how often changes may have been missed. */
-  watch: { degraded: boolean; resyncs: number; dropped: number; n: number; seal: { at: number; paths: Set<string> } }
+  watch: { degraded: boolean; resyncs: number; dropped: number; n: number; seal: { at: number; paths: Set<string>; /** It was the filling of the workspace. */ filled?: boolean } }
   net: NetLog
   /** Counts what happened to rules, so that a list of them is read again. */
   ruled: number

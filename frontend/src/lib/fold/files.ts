@@ -12,7 +12,8 @@ export function foldFiles({ project, put }: About, { type, data: d, at, step_id 
     // What was added since the last checkpoint and then changed is still an addition.
     const op = before && !before.sealed && before.op === 'add' && c.op === 'modify' ? 'add' : c.op
     // The watcher speaks a moment after the fact: the checkpoint may have been quicker.
-    const sealed = at - project.watch.seal.at < LATE && project.watch.seal.paths.has(c.path)
+    const { seal } = project.watch
+    const sealed = at - seal.at < LATE && (seal.paths.has(c.path) || (!!seal.filled && !step_id))
     touched[c.path] = { op, at, step: step_id ?? '', sealed }
   }
   const paths = Object.keys(touched)
@@ -29,6 +30,14 @@ export function sealTouched({ project, put }: About, at: number, paths: string[]
   // Two sessions seal within a moment: what the first one holds is still what the watcher is late with.
   const before = project.watch.seal
   put.project({ touched, watch: { ...project.watch, seal: { at, paths: new Set(at - before.at < LATE ? [...before.paths, ...paths] : paths) } } })
+}
+
+/** The workspace was filled: what filled it is what it begins with, not a change. */
+export function fillTouched({ project, put }: About, at: number) {
+  if (!project) return
+  const touched = table(project.touched)
+  for (const [p, t] of Object.entries(touched)) touched[p] = { ...t, sealed: true }
+  put.project({ touched, watch: { ...project.watch, seal: { at, paths: new Set<string>(), filled: true } } })
 }
 
 /** How many touched paths a project remembers. */

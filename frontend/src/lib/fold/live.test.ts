@@ -17,6 +17,13 @@ it('keeps what is touched until a checkpoint holds it', () => {
   expect(p(w).touched['c']!.sealed).toBe(false)
 })
 
+it('counts nothing that fills the workspace as a change, but what a step does meanwhile', () => {
+  const w = world(project(), session(), step(1), touch('a', 'add'))
+  w.store.take([ev('project.imported', { files: 2 }, { session_id: undefined } as never)])
+  w.store.take([touch('b', 'add'), touch('c', 'add', of(1))])
+  expect(Object.entries(p(w).touched).map(([path, t]) => [path, t.sealed])).toEqual([['a', true], ['b', true], ['c', false]])
+})
+
 it('knows a late word about both names of a file, and about a checkpoint of another session', () => {
   const w = world(project(), session(), step(1), step(2))
   w.store.take([ev('step.sealed', { commit: 'c', tree: 't', changes: [{ path: 'new', old_path: 'old', op: 'rename', added: 0, deleted: 0 }] }, of(1))])

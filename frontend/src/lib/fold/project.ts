@@ -1,11 +1,13 @@
 import type { Envelope } from '../../api/types'
 import { table } from '../table'
+import { fillTouched } from './files'
 import type { About } from './fold'
 
 /** How many measurements of a machine are kept to be drawn. */
 const HISTORY = 60
 
-export function foldProject({ s, project, put }: About, { type, data: d, at }: Envelope) {
+export function foldProject(about: About, { type, data: d, at }: Envelope) {
+  const { s, project, put } = about
   switch (type) {
     case 'core.started':
       Object.assign(s, { version: d.version, progress: undefined })
@@ -21,6 +23,7 @@ export function foldProject({ s, project, put }: About, { type, data: d, at }: E
       break
     case 'project.imported':
       put.project({ imported: d, progress: undefined })
+      fillTouched(about, at)
       break
     case 'machine.state':
       put.project({ machine: d.state, problem: d.problem ?? '', progress: undefined, ...(d.state === 'ready' ? {} : { stats: undefined, history: undefined }) })
