@@ -11,11 +11,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/wailsapp/wails/v2"
 	"github.com/wailsapp/wails/v2/pkg/options"
 	"github.com/wailsapp/wails/v2/pkg/options/assetserver"
 	"github.com/wailsapp/wails/v2/pkg/options/linux"
+
+	"glasshouse/backend/domain"
 )
 
 // Options of the window.
@@ -32,7 +35,16 @@ type Options struct {
 
 // Run opens the window and returns when it closes. The core goes on. ctx is the
 // program's, which a signal ends.
-func Run(ctx context.Context, o Options) error {
+func Run(ctx context.Context, o Options) (err error) {
+	// The toolkit panics where it finds no display.
+	defer func() {
+		if v := recover(); v != nil {
+			if !strings.Contains(fmt.Sprint(v), "init GTK") {
+				panic(v)
+			}
+			err = domain.E(domain.CodeUnavailable, "the window finds no display", "start it in a desktop session (DISPLAY or WAYLAND_DISPLAY is set there), or use 'glasshouse serve' and a browser", nil)
+		}
+	}()
 	native := newNative(o)
 	gpu := linux.WebviewGpuPolicyAlways
 	if prepareView() {

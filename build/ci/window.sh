@@ -198,6 +198,13 @@ shim=$dir/shim.so
 # shellcheck disable=SC2046 # flags
 cc -shared -fPIC -O1 -o "$shim" "$root/build/ci/window/shim.c" $(pkg-config --cflags --libs $web) || { echo "FAIL the shim cannot be built"; failed=$((failed + 1)); }
 folder() { mkdir -p "$dir/$1"; chmod 711 "$dir/$1"; echo "$dir/$1"; }
+nowhere() {
+	local said
+	said=$(env -u DISPLAY -u WAYLAND_DISPLAY GLASSHOUSE_DATA="$(folder e)/d" GLASSHOUSE_CONFIG="$dir/e/c" "$window" desktop 2>&1) && return 1
+	GLASSHOUSE_DATA="$dir/e/d" GLASSHOUSE_CONFIG="$dir/e/c" "$window" quit --now >/dev/null 2>&1
+	case $said in *'finds no display'*) ;; *) echo "$said"; false ;; esac
+}
+if part native; then ok 'without a display it says so, and what to do' nowhere; fi
 part native && counted native node "$root/build/ci/window/native.mjs" "$window" "$shim" "$(folder n)"
 faults() { (cd "$root" && go test -tags "desktop,production,windowfault$([ $web = webkit2gtk-4.1 ] && echo ,webkit2_41)" -count=1 -v -run 'Fault' ./app/desktop) >"$dir/faults.log" 2>&1 && grep -q '^--- PASS: TestFaults' "$dir/faults.log" || { tail -40 "$dir/faults.log"; false; }; }
 if part faults; then ok 'a nil dereference in Go is caught, and would not be without the repair' faults; fi
