@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,12 +66,19 @@ func Open(path string) (*Source, error) {
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
 	}
-	if err != nil {
-		return nil, domain.E(domain.CodeNotFound, "the source folder cannot be opened", "choose a folder that exists", err)
+	var fi fs.FileInfo
+	if err == nil {
+		fi, err = os.Stat(abs)
 	}
-	fi, err := os.Stat(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, domain.E(domain.CodeNotFound, fmt.Sprintf("there is no folder %s", path), "choose a folder that exists", nil)
+	}
 	if err != nil {
-		return nil, domain.E(domain.CodeNotFound, "the source folder cannot be opened", "choose a folder that exists", err)
+		// The part of the path that failed is not what was typed.
+		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, domain.E(domain.CodeNotFound, fmt.Sprintf("the folder %s cannot be opened", path), "choose a folder that you may read", err)
 	}
 	if !fi.IsDir() {
 		return nil, refuse(fmt.Sprintf("%s is no folder", abs), "choose the folder that holds the project")

@@ -126,7 +126,7 @@ test('a name that is taken, a path that leads nowhere, and a folder that cannot 
   await expect(f.dialog).toContainText(/no such|does not exist|not there|no folder/i)
   await f.name.fill('another name')
   await f.make.click()
-  await expect(f.dialog.getByRole('alert')).toContainText(/cannot be opened.*choose a folder that exists/)
+  await expect(f.dialog.getByRole('alert')).toContainText(/there is no folder .*choose a folder that exists/)
   await f.source.fill('https://exa mple/with space')
   await f.make.click()
   await expect(f.dialog.getByRole('alert')).toBeVisible()
