@@ -42,7 +42,7 @@ func (e *env) serveCmd() *cobra.Command {
 				return err
 			}
 			front := httpapi.Front(assets, httpapi.Proxy(SocketTransport(c.paths.Socket())))
-			srv := &http.Server{Handler: httpapi.Guard(token, l.Addr(), front), ReadHeaderTimeout: 10 * time.Second}
+			srv := &http.Server{Handler: httpapi.Guard(token, l.Addr(), front), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 			fmt.Fprintf(e.out, "http://%s/?token=%s\n", l.Addr(), token)
 			e.note("open this address in a browser; it holds the token, keep it to yourself. Ctrl-C ends it")
 			stop := context.AfterFunc(cmd.Context(), func() { srv.Close() })

@@ -92,8 +92,8 @@ func (w *watcher) follow(ctx context.Context) error {
 			continue
 		}
 		var e envelope
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return err
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue // of another version, perhaps; what follows is still told
 		}
 		if e.ID > w.after {
 			w.after = e.ID

@@ -110,7 +110,14 @@ func TestLiveFilesAndWhatAStepDid(t *testing.T) {
 			}
 		}
 
-		// The feed: while a step runs, with the step it most likely comes from.
+		// The feed: while a step runs, with the step it most likely comes from. It begins
+		// soon after somebody looks; what happened before is in the steps.
+		w.Until("the feed", func() bool {
+			w.Bash(s, "date >>warm.txt")
+			feed.mu.Lock()
+			defer feed.mu.Unlock()
+			return len(feed.all) > 0
+		})
 		var running httpapi.ExecAnswer
 		w.Call("POST", "/v1/sessions/"+s+"/exec", map[string]any{"argv": []string{"bash", "-c", "echo 1 >live.txt; echo 1 >node_modules/silent; echo 2 >>a.txt; sleep 3000"}}, &running)
 		w.Until("the live change", func() bool { _, ok := feed.saw("live.txt", "add"); return ok })
