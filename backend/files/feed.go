@@ -6,6 +6,7 @@ package files
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,6 +135,8 @@ func (f *Feed) watch(ctx context.Context, id domain.ProjectID, g guest.Guest, ag
 	}
 	came, epoch, degraded := false, uint64(0), false
 	for b := range batches {
+		// What git keeps for itself is nobody's work.
+		b.Changes = slices.DeleteFunc(b.Changes, func(c guest.PathChange) bool { return c.Path == ".git" || strings.HasPrefix(c.Path, ".git/") })
 		resync := b.Resync || came && b.Epoch != epoch || !came && *again
 		news := len(b.Changes) > 0 || b.Dropped > 0 || resync || b.Degraded != degraded
 		came, *again, epoch, degraded = true, true, b.Epoch, b.Degraded

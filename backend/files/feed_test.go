@@ -162,6 +162,17 @@ func TestWhatIsTouchedIsShown(t *testing.T) {
 	}
 }
 
+func TestWhatGitKeepsIsNotTold(t *testing.T) {
+	b := run(t)
+	b.send(guest.ChangeBatch{Epoch: 1})
+	b.send(guest.ChangeBatch{Epoch: 1, Changes: []guest.PathChange{{Path: ".git/index", Op: "modify"}, {Path: ".git/refs/heads/x", Op: "add"}}})
+	b.send(guest.ChangeBatch{Epoch: 1, Changes: []guest.PathChange{{Path: ".git/HEAD", Op: "modify"}, {Path: ".gitignore", Op: "add"}, {Path: "sub/.git/x", Op: "add"}}})
+	p := b.next(0)
+	if len(p.Changes) != 2 || p.Changes[0].Path != ".gitignore" || p.Dropped != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
 func TestALostWatchIsMadeAgain(t *testing.T) {
 	b := run(t)
 	b.send(guest.ChangeBatch{Epoch: 1})
