@@ -17,8 +17,6 @@ import (
 	"github.com/wailsapp/wails/v2/pkg/options"
 	"github.com/wailsapp/wails/v2/pkg/options/assetserver"
 	"github.com/wailsapp/wails/v2/pkg/options/linux"
-
-	"glasshouse/backend/domain"
 )
 
 // Options of the window.
@@ -33,6 +31,9 @@ type Options struct {
 	State string
 }
 
+// ErrNoDisplay: there is no screen to show a window on.
+var ErrNoDisplay = errors.New("the window finds no display")
+
 // Run opens the window and returns when it closes. The core goes on. ctx is the
 // program's, which a signal ends.
 func Run(ctx context.Context, o Options) (err error) {
@@ -42,7 +43,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			if !strings.Contains(fmt.Sprint(v), "init GTK") {
 				panic(v)
 			}
-			err = domain.E(domain.CodeUnavailable, "the window finds no display", "start it in a desktop session (DISPLAY or WAYLAND_DISPLAY is set there), or use 'glasshouse serve' and a browser", nil)
+			err = ErrNoDisplay
 		}
 	}()
 	native := newNative(o)
