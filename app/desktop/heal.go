@@ -28,8 +28,6 @@ type Link struct {
 	next   time.Time // no start before
 	wait   time.Duration
 	now    func() time.Time
-
-	lastWords time.Duration
 }
 
 // Pauses between starts, which double while it does not help.
@@ -43,7 +41,7 @@ const (
 // NewLink makes a way to socket. start starts a core and returns when it answers;
 // ended is the error of calls after the core was ended on purpose.
 func NewLink(socket string, start func(context.Context) error, ended error) *Link {
-	return &Link{socket: socket, start: start, ended: ended, now: time.Now, lastWords: time.Second}
+	return &Link{socket: socket, start: start, ended: ended, now: time.Now}
 }
 
 // acts marks the context of a request by which a person does something.
@@ -82,19 +80,9 @@ func (l *Link) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err == nil || !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOENT) {
 		return c, err
 	}
-	if ctx.Value(acts{}) == nil {
-		// A socket that was taken away belonged to a core that ended in good order; its
-		// last words may be on their way still.
-		if errors.Is(err, syscall.ENOENT) && !l.quit.Load() {
-			select {
-			case <-time.After(l.lastWords):
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-		}
-		if l.quit.Load() {
-			return nil, l.ended
-		}
+	// A core that ends in good order takes its socket away, one that crashes leaves it.
+	if ctx.Value(acts{}) == nil && (l.quit.Load() || errors.Is(err, syscall.ENOENT)) {
+		return nil, l.ended
 	}
 	if err := l.again(ctx); err != nil {
 		return nil, err

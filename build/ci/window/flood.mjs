@@ -125,7 +125,8 @@ try {
   t.ok('what is read stays where it is while thousands come below it', before.at === after.at && Math.abs(before.y - after.y) <= 1 && Number(after.at) < s.steps - 100, JSON.stringify([before, after]))
   t.ok('and a pill counts what came', await w.run(() => /\d+ new/.test(document.querySelector('[data-scope=timeline]').innerText)), await w.run(() => document.querySelector('[data-scope=timeline]').innerText.slice(-300)))
 
-  const [a, b] = [Math.min(...ours), Math.min(...bare)]
+  // The longest of all rounds on both sides: one round alone is luck.
+  const [a, b] = [Math.max(...ours), Math.max(...bare)]
   const ratio = a / b
   console.log(JSON.stringify({ what: 'longest frame gap at 2,000 events/s', ours: a, peer: b, unit: 'ms', ratio: Math.round(ratio * 1000) / 1000, target: TARGET, ok: ratio <= TARGET }))
   t.ok(`the longest gap is ${ratio.toFixed(2)} times that of a bare list (at most ${TARGET})`, ratio <= TARGET)

@@ -101,6 +101,14 @@ export class Desk {
     return (newest && all[newest.project]) ?? this.projects.at(-1)
   }
 
+  /** What is looked at stays, whatever others begin: called when the person does anything. */
+  pin() {
+    const p = this.current
+    const x = this.currentSession
+    if (p && this.project !== p.id) this.project = p.id
+    if (x && this.session === '') this.session = x.id
+  }
+
   get currentSession(): SessionState | undefined {
     const p = this.current
     if (!p) return undefined

@@ -1,6 +1,6 @@
 // Keys, as actions spell them and as they are shown.
 const SHOWN: Record<string, string> = { Enter: '⏎', Escape: 'Esc', ' ': 'Space', Backspace: '⌫', ArrowDown: '↓', ArrowUp: '↑', ArrowLeft: '←', ArrowRight: '→' }
-export const keyName = (k: string): string => k.split('+').map((p) => (p === 'Mod' ? (/Mac/.test(navigator.platform) ? '⌘' : 'Ctrl') : (SHOWN[p] ?? p.toUpperCase()))).join(' ')
+export const keyName = (k: string): string => k.split('+').map((p) => (p === 'Mod' ? (/Mac/.test(navigator.platform) ? '⌘' : 'Ctrl') : (SHOWN[p] ?? (/^\p{Lu}$/u.test(p) ? `⇧${p}` : p.toUpperCase())))).join(' ')
 
 /** A key press as actions spell it: "j", "J", "Mod+k", "Mod+Enter". */
 export function pressed(e: KeyboardEvent): string {
