@@ -363,7 +363,12 @@ func (s *Source) readHead() error {
 			if name == "HEAD" {
 				return refuse(fmt.Sprintf("%s has no HEAD", s.Path), "repair it with git, or choose another folder")
 			}
-			return nil // a branch without commits
+			// A branch without commits. Where nobody works, another branch is what was meant.
+			if other := s.someBranch(); s.Kind == Bare && other != "" {
+				return refuse(fmt.Sprintf("HEAD of %s names the branch %s, which is not there; it has %s", s.Path, clip(s.Branch), clip(other)),
+					fmt.Sprintf("give its address, file://%s, and the branch", s.Path))
+			}
+			return nil
 		}
 		if target, ok := strings.CutPrefix(val, "ref:"); ok {
 			name = strings.TrimSpace(target)
@@ -412,6 +417,38 @@ func (s *Source) refValue(name string) (string, error) {
 		return strings.TrimSpace(string(b)), nil
 	}
 	return s.packedRef(name)
+}
+
+// someBranch is the name of one branch; empty when there is none.
+func (s *Source) someBranch() string {
+	found := ""
+	heads := filepath.Join(s.Common, "refs", "heads")
+	_ = filepath.WalkDir(heads, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir
+		}
+		if rel, err := filepath.Rel(s.Common, path); err == nil && e.Type().IsRegular() && SafeRef(filepath.ToSlash(rel)) {
+			found = strings.TrimPrefix(filepath.ToSlash(rel), "refs/heads/")
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if found != "" {
+		return found
+	}
+	f, err := odb.OpenRegular(filepath.Join(s.Common, "packed-refs"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(io.LimitReader(f, maxRefs))
+	sc.Buffer(nil, 1<<16)
+	for sc.Scan() {
+		if _, n, ok := strings.Cut(sc.Text(), " "); ok && strings.HasPrefix(n, "refs/heads/") && SafeRef(n) {
+			return strings.TrimPrefix(n, "refs/heads/")
+		}
+	}
+	return ""
 }
 
 func (s *Source) packedRef(name string) (string, error) {
