@@ -47,8 +47,8 @@ func TestOpenBareWithoutItsBranch(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "packed-refs")); err != nil {
 		t.Fatal(err)
 	}
-	write("refs/heads/work/one", id+"\n")
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "it has work/one") {
+	write("refs/heads/topic/one", id+"\n")
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "it has topic/one") {
 		t.Errorf("loose: %v", err)
 	}
 }

@@ -436,38 +436,43 @@ func (s *Source) someBranch() string {
 	if found != "" {
 		return found
 	}
-	f, err := odb.OpenRegular(filepath.Join(s.Common, "packed-refs"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(io.LimitReader(f, maxRefs))
-	sc.Buffer(nil, 1<<16)
-	for sc.Scan() {
-		if _, n, ok := strings.Cut(sc.Text(), " "); ok && strings.HasPrefix(n, "refs/heads/") && SafeRef(n) {
-			return strings.TrimPrefix(n, "refs/heads/")
+	_ = s.packed(func(_, name string) bool {
+		if strings.HasPrefix(name, "refs/heads/") && SafeRef(name) {
+			found = strings.TrimPrefix(name, "refs/heads/")
 		}
-	}
-	return ""
+		return found == ""
+	})
+	return found
 }
 
-func (s *Source) packedRef(name string) (string, error) {
+func (s *Source) packedRef(name string) (id string, err error) {
+	err = s.packed(func(at, n string) bool {
+		if n == name {
+			id = at
+		}
+		return id == ""
+	})
+	return id, err
+}
+
+// packed gives each packed reference until more says no.
+func (s *Source) packed(more func(id, name string) bool) error {
 	f, err := odb.OpenRegular(filepath.Join(s.Common, "packed-refs"))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+		return nil
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer f.Close()
 	sc := bufio.NewScanner(io.LimitReader(f, maxRefs))
 	sc.Buffer(nil, 1<<16)
 	for sc.Scan() {
-		if id, n, ok := strings.Cut(sc.Text(), " "); ok && n == name && !strings.HasPrefix(id, "#") {
-			return id, nil
+		if id, name, ok := strings.Cut(sc.Text(), " "); ok && !strings.HasPrefix(id, "#") && !more(id, name) {
+			return nil
 		}
 	}
-	return "", sc.Err()
+	return sc.Err()
 }
 
 // SafeRef reports whether a reference name is one git would make.
