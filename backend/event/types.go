@@ -155,7 +155,11 @@ type (
 	SessionCreated struct {
 		Session domain.Session `json:"session"`
 		Mode    string         `json:"mode,omitempty"` // policy mode; empty = auto
+		Model   string         `json:"model,omitempty"`
 		Checks  []Check        `json:"checks,omitempty"`
+		// LimitNanos and LimitTokens as in SessionChanged.
+		LimitNanos  int64 `json:"limit_nanos,omitempty"`
+		LimitTokens int64 `json:"limit_tokens,omitempty"`
 	}
 	// Check is a declared command whose success says whether a turn's result is
 	// right. It succeeds when its exit code is Exit and its output holds Has.
@@ -174,9 +178,12 @@ type (
 	TurnStarted struct {
 		Turn   domain.TurnID `json:"turn_id"`
 		Prompt string        `json:"prompt,omitempty"`
+		Agent  string        `json:"agent,omitempty"`
+		// GoOn: the agent goes on where the last turn ended, without a new prompt.
+		GoOn bool `json:"go_on,omitempty"`
 	}
 	// TurnEnded: Result is "ok" (every declared check succeeded), "unchecked" (none is
-	// declared), "failed", "cancelled" or "interrupted".
+	// declared), "failed", "stopped" (a limit was reached), "cancelled" or "interrupted".
 	TurnEnded struct {
 		Turn   domain.TurnID `json:"turn_id"`
 		Result string        `json:"result"`
@@ -189,7 +196,8 @@ type (
 	}
 	// StepRequested: a tool call passed its schema.
 	StepRequested struct {
-		Number   int             `json:"number"` // 1, 2, … in the session
+		Number   int             `json:"number"`        // 1, 2, … in the session
+		Key      string          `json:"key,omitempty"` // the caller's own name for the call
 		Turn     domain.TurnID   `json:"turn_id,omitempty"`
 		Tool     string          `json:"tool"`
 		Title    string          `json:"title"` // one line, host-made from the arguments
@@ -426,7 +434,7 @@ func (*PushEnded) EventType() Type         { return "push.ended" }
 // Transient reports whether events of a type are never stored.
 func Transient(t Type) bool {
 	switch t {
-	case "browser.changed", "machine.progress", "machine.stats", "step.output", "files.touched":
+	case "browser.changed", "machine.progress", "message.delta", "machine.stats", "step.output", "files.touched":
 		return true
 	}
 	return false

@@ -15,6 +15,7 @@ import "glasshouse/backend/domain"
 type Mode string
 
 const (
+	ModeFull Mode = "full" // as auto, and hosts that no rule covers are connected to without a question
 	ModeAuto Mode = "auto" // inside the machine everything runs; what leaves it asks
 	ModeAsk  Mode = "ask"  // every change asks
 	ModePlan Mode = "plan" // nothing changes: reads only

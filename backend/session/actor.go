@@ -28,6 +28,8 @@ type actor struct {
 
 	d      domain.Session
 	mode   policy.Mode
+	model  string
+	limits Limits
 	checks []event.Check
 	number int
 	turn   domain.TurnID
@@ -43,7 +45,9 @@ type actor struct {
 // View is a session as it is now.
 type View struct {
 	domain.Session
+	Limits
 	Mode   policy.Mode   `json:"mode"`
+	Model  string        `json:"model,omitempty"` // as a person named it; empty = the usual one
 	Checks []event.Check `json:"checks,omitempty"`
 	Turn   domain.TurnID `json:"turn_id,omitempty"`
 	Steps  int           `json:"steps"`
@@ -118,7 +122,7 @@ func (a *actor) retire(st *Step) {
 }
 
 func (a *actor) view() View {
-	v := View{Session: a.d, Mode: a.mode, Checks: a.checks, Turn: a.turn, Steps: a.number, Last: a.last}
+	v := View{Session: a.d, Limits: a.limits, Mode: a.mode, Model: a.model, Checks: a.checks, Turn: a.turn, Steps: a.number, Last: a.last}
 	for _, st := range a.steps() {
 		if !st.final() {
 			v.Active = append(v.Active, st.view())

@@ -105,8 +105,16 @@ type CreateRequest struct {
 	Class   domain.Class
 	Agent   string
 	Mode    policy.Mode
+	Model   string
 	Checks  []event.Check
+	Limits  Limits
 	Actor   domain.Actor
+}
+
+// Limits of what a session may use; 0 = none.
+type Limits struct {
+	Nanos  int64 `json:"limit_nanos,omitempty"`  // billionths of a US dollar
+	Tokens int64 `json:"limit_tokens,omitempty"` // read and written
 }
 
 // Create records a new session.

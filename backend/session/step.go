@@ -19,6 +19,7 @@ import (
 type CallRequest struct {
 	Tool    string
 	Args    json.RawMessage
+	Key     string        // the caller's own name for the call, recorded with it
 	Turn    domain.TurnID // empty = the turn that is running, if any
 	Actor   domain.Actor  // who wants it: "agent:playbook", "person", …
 	Timeout time.Duration
@@ -165,7 +166,7 @@ func (a *actor) call(ctx context.Context, c CallRequest) (*Step, error) {
 	}
 	st := a.newStep(domain.StepID(domain.NewID("st")), p)
 	st.actor, st.timeout = c.Actor, c.Timeout
-	req := event.StepRequested{Turn: c.Turn, Tool: p.Tool.Name, Title: p.Title, Args: p.Args, Reach: p.Tool.Reach}
+	req := event.StepRequested{Key: c.Key, Turn: c.Turn, Tool: p.Tool.Name, Title: p.Title, Args: p.Args, Reach: p.Tool.Reach}
 	if len(p.Args) > 32<<10 {
 		b, err := a.s.cfg.Log.PutBlob(ctx, strings.NewReader(string(p.Args)), int64(len(p.Args)))
 		if err != nil {
