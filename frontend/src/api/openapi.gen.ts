@@ -1290,6 +1290,18 @@ export interface components {
             id: string;
             label: string;
         };
+        EventContextCompacted: {
+            /** Format: int64 */
+            after_tokens: number;
+            /** Format: int64 */
+            before_tokens: number;
+            kept: string;
+            reason?: string;
+            summary?: string;
+            /** Format: int64 */
+            through_event_id: number;
+            turn_id: string;
+        };
         EventCoreStarted: {
             clean: boolean;
             /** Format: int64 */
@@ -1435,6 +1447,83 @@ export interface components {
             text: string;
             turn_id?: string;
         };
+        EventMessageDelta: {
+            answer_id: string;
+            /** Format: int64 */
+            attempt: number;
+            kind: string;
+            /** Format: int64 */
+            offset: number;
+            text: string;
+            tool?: string;
+            turn_id: string;
+        };
+        EventModelAnswered: {
+            answer_id: string;
+            /** Format: int64 */
+            attempts: number;
+            /** Format: int64 */
+            context_size: number;
+            /** Format: int64 */
+            context_used: number;
+            /** Format: int64 */
+            cost_nanos?: number;
+            /** Format: int64 */
+            first_ms: number;
+            model: string;
+            /** Format: int64 */
+            number: number;
+            parts?: components["schemas"]["EventModelPart"][] | null;
+            parts_blob?: components["schemas"]["EventBlob"];
+            priced: boolean;
+            purpose?: string;
+            served?: string;
+            stop: string;
+            /** Format: int64 */
+            took_ms: number;
+            turn_id: string;
+            usage: components["schemas"]["EventModelUsage"];
+        };
+        EventModelPart: {
+            args?: string;
+            from?: string;
+            id?: string;
+            key?: string;
+            kind: string;
+            opaque?: string;
+            text?: string;
+            tool?: string;
+        };
+        EventModelRetried: {
+            answer_id: string;
+            /** Format: int64 */
+            attempt: number;
+            kind: string;
+            reason: string;
+            /** Format: int64 */
+            status?: number;
+            turn_id: string;
+            /** Format: int64 */
+            wait_ms: number;
+        };
+        EventModelTold: {
+            answer_id: string;
+            results?: components["schemas"]["EventToldResult"][] | null;
+            results_blob?: components["schemas"]["EventBlob"];
+            turn_id: string;
+        };
+        EventModelUsage: {
+            /** Format: int64 */
+            cache_read?: number;
+            /** Format: int64 */
+            cache_write?: number;
+            /** Format: int64 */
+            input: number;
+            /** Format: int64 */
+            output: number;
+            /** Format: int64 */
+            reasoning?: number;
+        };
         EventOutputStream: {
             binary?: boolean;
             blob?: components["schemas"]["EventBlob"];
@@ -1452,6 +1541,7 @@ export interface components {
             "approval.requested": components["schemas"]["EventApprovalRequested"];
             "browser.changed": components["schemas"]["EventBrowserChanged"];
             "check.ran": components["schemas"]["EventCheckRan"];
+            "context.compacted": components["schemas"]["EventContextCompacted"];
             "core.started": components["schemas"]["EventCoreStarted"];
             "core.stopped": components["schemas"]["EventCoreStopped"];
             "egress.blocked": components["schemas"]["EventEgressBlocked"];
@@ -1463,6 +1553,11 @@ export interface components {
             "machine.state": components["schemas"]["EventMachineState"];
             "machine.stats": components["schemas"]["EventMachineStats"];
             message: components["schemas"]["EventMessage"];
+            "message.delta": components["schemas"]["EventMessageDelta"];
+            "model.answered": components["schemas"]["EventModelAnswered"];
+            "model.retried": components["schemas"]["EventModelRetried"];
+            "model.told": components["schemas"]["EventModelTold"];
+            "plan.updated": components["schemas"]["EventPlanUpdated"];
             "project.created": components["schemas"]["EventProjectCreated"];
             "project.deleted": components["schemas"]["EventProjectDeleted"];
             "project.imported": components["schemas"]["EventProjectImported"];
@@ -1477,6 +1572,7 @@ export interface components {
             "review.viewed": components["schemas"]["EventReviewViewed"];
             "rule.added": components["schemas"]["EventRuleAdded"];
             "rule.removed": components["schemas"]["EventRuleRemoved"];
+            "session.changed": components["schemas"]["EventSessionChanged"];
             "session.created": components["schemas"]["EventSessionCreated"];
             "session.state": components["schemas"]["EventSessionState"];
             "settings.changed": components["schemas"]["EventSettingsChanged"];
@@ -1490,7 +1586,16 @@ export interface components {
             "terminal.closed": components["schemas"]["EventTerminalClosed"];
             "terminal.opened": components["schemas"]["EventTerminalOpened"];
             "turn.ended": components["schemas"]["EventTurnEnded"];
+            "turn.resumed": components["schemas"]["EventTurnResumed"];
             "turn.started": components["schemas"]["EventTurnStarted"];
+        };
+        EventPlanItem: {
+            state: string;
+            text: string;
+        };
+        EventPlanUpdated: {
+            items: components["schemas"]["EventPlanItem"][] | null;
+            turn_id: string;
         };
         EventProjectCreated: {
             project: components["schemas"]["Project"];
@@ -1602,9 +1707,22 @@ export interface components {
         EventRuleRemoved: {
             id: string;
         };
+        EventSessionChanged: {
+            /** Format: int64 */
+            limit_nanos?: number;
+            /** Format: int64 */
+            limit_tokens?: number;
+            mode?: string;
+            model?: string;
+        };
         EventSessionCreated: {
             checks?: components["schemas"]["EventCheck"][] | null;
+            /** Format: int64 */
+            limit_nanos?: number;
+            /** Format: int64 */
+            limit_tokens?: number;
             mode?: string;
+            model?: string;
             session: components["schemas"]["Session"];
         };
         EventSessionState: {
@@ -1654,6 +1772,7 @@ export interface components {
             args: unknown;
             args_blob?: components["schemas"]["EventBlob"];
             digest: string;
+            key?: string;
             /** Format: int64 */
             number: number;
             reach: string;
@@ -1696,12 +1815,25 @@ export interface components {
             terminal_id: string;
             title: string;
         };
+        EventToldResult: {
+            failed?: boolean;
+            images?: components["schemas"]["EventBlob"][] | null;
+            key: string;
+            step_id?: string;
+            text: string;
+            tool: string;
+        };
         EventTurnEnded: {
             reason?: string;
             result: string;
             turn_id: string;
         };
+        EventTurnResumed: {
+            turn_id: string;
+        };
         EventTurnStarted: {
+            agent?: string;
+            go_on?: boolean;
             prompt?: string;
             turn_id: string;
         };
@@ -2121,7 +2253,12 @@ export interface components {
             /** Format: int64 */
             created_at: number;
             id: string;
+            /** Format: int64 */
+            limit_nanos?: number;
+            /** Format: int64 */
+            limit_tokens?: number;
             mode: string;
+            model?: string;
             /** @description for a model's system text: where it works and what its walls are */
             preset: string;
             project_id: string;
