@@ -1,6 +1,6 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { Cancelled, PolicyView, SettingsView, SourceView } from './types'
+import type { Cancelled, ModelConfig, ModelList, ModelTry, PolicyView, SessionChange, SettingsView, SourceView } from './types'
 import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
 
 const id = encodeURIComponent
@@ -19,8 +19,11 @@ export const calls = {
   createProject: (p: NewProject, signal: AbortSignal) => call<Project>('POST', '/v1/projects', p, signal),
   deleteProject: (project: string) => call<unknown>('DELETE', `/v1/projects/${id(project)}`),
   machine: (project: string, to: 'start' | 'stop') => call<unknown>('POST', `/v1/projects/${id(project)}/machine/${to}`, {}),
-  createSession: (b: { project_id: string; title?: string; agent: string; /** What the agent will be given: when it is refused, no session is made. */ input?: string; mode?: string; checks?: CheckLine[] }) => call<{ id: string }>('POST', '/v1/sessions', b),
+  createSession: (b: { project_id: string; title?: string; agent: string; /** What the agent will be given: when it is refused, no session is made. */ input?: string; mode?: string; model?: string; limit_nanos?: number; limit_tokens?: number; checks?: CheckLine[] }) => call<{ id: string }>('POST', '/v1/sessions', b),
   startTurn: (session: string, input: string) => call<{ turn_id: string }>('POST', `/v1/sessions/${id(session)}/turns`, { agent: 'playbook', input }),
+  /** Lets a model work: on a prompt, or on where the last turn ended. */
+  startModel: (session: string, b: { prompt: string } | { go_on: true }) => call<{ turn_id: string }>('POST', `/v1/sessions/${id(session)}/turns`, { agent: 'model', ...b }),
+  changeSession: (session: string, b: SessionChange) => call<unknown>('PATCH', `/v1/sessions/${id(session)}`, b),
   endSession: (session: string) => call<unknown>('POST', `/v1/sessions/${id(session)}/end`, {}),
   cancel: (session: string, step?: string) => call<unknown>('POST', `/v1/sessions/${id(session)}/cancel`, step ? { step_id: step } : {}),
   say: (session: string, text: string) => call<unknown>('POST', `/v1/sessions/${id(session)}/messages`, { text }),
@@ -62,6 +65,14 @@ export const calls = {
   set: (s: Settings) => call<SettingsView>('PUT', '/v1/settings', s),
   policy: (project?: string) => call<PolicyView>('GET', `/v1/policy${project ? `?project_id=${id(project)}` : ''}`),
   reloadPolicy: (project?: string) => call<PolicyView>('POST', `/v1/policy/reload${project ? `?project_id=${id(project)}` : ''}`, {}),
+  models: () => call<ModelList>('GET', '/v1/models'),
+  setModel: (m: ModelConfig) => call<unknown>('PUT', `/v1/models/${id(m.name)}`, m),
+  dropModel: (name: string) => call<unknown>('DELETE', `/v1/models/${id(name)}`),
+  /** The one call that a key is ever part of. */
+  setModelKey: (name: string, key: string) => call<unknown>('PUT', `/v1/models/${id(name)}/key`, { key }),
+  dropModelKey: (name: string) => call<unknown>('DELETE', `/v1/models/${id(name)}/key`),
+  defaultModel: (name: string) => call<unknown>('POST', '/v1/default-model', { name }),
+  tryModel: (name: string, signal?: AbortSignal) => call<ModelTry>('POST', `/v1/models/${id(name)}/try`, {}, signal),
   plan: (review: string, t: Target) => call<Plan>('POST', `/v1/reviews/${id(review)}/plan`, t),
   push: (review: string, t: Target) => call<Push>('POST', `/v1/reviews/${id(review)}/push`, t),
 }

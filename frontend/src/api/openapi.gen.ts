@@ -690,7 +690,8 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /** Change a session's mode, model or limits; they hold from its next call and answer on */
+        patch: operations["change-session"];
         trace?: never;
     };
     "/v1/sessions/{id}/browser": {
@@ -756,7 +757,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel a step, or all of a session's */
+        /** Cancel a step, or stop all that a session does */
         post: operations["cancel"];
         delete?: never;
         options?: never;
@@ -1117,7 +1118,7 @@ export interface components {
             tool: string;
         };
         CancelInBody: {
-            /** @description empty = everything the session runs */
+            /** @description empty = everything the session does: its turn and all its steps */
             step_id?: string;
         };
         Cancelled: {
@@ -1126,6 +1127,22 @@ export interface components {
              * @enum {string}
              */
             what: "create" | "start" | "image";
+        };
+        ChangeInBody: {
+            /**
+             * Format: int64
+             * @description the most it may cost, in billionths of a US dollar; 0 = no limit
+             */
+            limit_nanos?: number;
+            /**
+             * Format: int64
+             * @description the most tokens it may use; 0 = no limit
+             */
+            limit_tokens?: number;
+            /** @enum {string} */
+            mode?: "auto" | "ask" | "plan" | "full";
+            /** @description empty = the default one */
+            model?: string;
         };
         CommentInBody: {
             /** @description the file's id */
@@ -1191,8 +1208,14 @@ export interface components {
             class?: "ephemeral" | "task" | "workspace";
             /** @description what the agent will be given: when it is refused, no session is made. Give it to the turn too */
             input?: string;
+            /** Format: int64 */
+            limit_nanos?: number;
+            /** Format: int64 */
+            limit_tokens?: number;
             /** @enum {string} */
-            mode?: "auto" | "ask" | "plan";
+            mode?: "auto" | "ask" | "plan" | "full";
+            /** @description which of the models; empty = the default one */
+            model?: string;
             project_id: string;
             title?: string;
         };
@@ -1737,6 +1760,7 @@ export interface components {
             decision: string;
             reason: string;
             rule: string;
+            would_allow?: string;
         };
         EventStepEnded: {
             artefacts?: components["schemas"]["EventBlob"][] | null;
@@ -2262,6 +2286,8 @@ export interface components {
             /** @description for a model's system text: where it works and what its walls are */
             preset: string;
             project_id: string;
+            /** @description what its model's answers took */
+            spent: components["schemas"]["Spent"];
             state: string;
             /** Format: int64 */
             steps: number;
@@ -2366,6 +2392,18 @@ export interface components {
             notes?: string[] | null;
             /** @description links resolved */
             path: string;
+        };
+        Spent: {
+            /** Format: int64 */
+            answers: number;
+            /**
+             * Format: int64
+             * @description billionths of a US dollar
+             */
+            cost_nanos: number;
+            /** @description false: some answers came of a model without a price */
+            priced: boolean;
+            usage: components["schemas"]["EventModelUsage"];
         };
         StepDiff: {
             /** Format: int64 */
@@ -2487,9 +2525,12 @@ export interface components {
              * @description which agent works
              * @enum {string}
              */
-            agent: "playbook";
+            agent: "model" | "playbook";
+            /** @description a model goes on where its last turn ended, without a new prompt */
+            go_on?: boolean;
             /** @description a playbook's text */
             input?: string;
+            /** @description what a model should do */
             prompt?: string;
         };
         TurnOut: {
@@ -4085,6 +4126,44 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionAnswer"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "change-session": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChangeInBody"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
