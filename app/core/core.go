@@ -22,8 +22,7 @@ import (
 
 	"glasshouse/app/config"
 	"glasshouse/app/httpapi"
-	"glasshouse/backend/agent"
-	"glasshouse/backend/agent/playbook"
+	"glasshouse/backend/agent/turn"
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/egress"
@@ -68,6 +67,7 @@ type Core struct {
 	gate      *egress.Gate
 	projects  *project.Service
 	sessions  *session.Service
+	turns     *turn.Service
 	terminals *terminal.Service
 	browsers  *browsers
 	rules     *policy.Store
@@ -188,8 +188,9 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	}
 	c.browsers = newBrowsers(func(n event.New) { _ = c.events.Publish(n) })
 	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools,
-		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close,
+		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close, Resumes: turn.Resumes,
 		QuestionLifeNow: c.questionLife})
+	c.turns = turn.New(turn.Config{Sessions: c.sessions, Project: c.projects.Get, Tools: c.tools.List, Blobs: c.events, Make: c.agent, ReadFile: c.readFile, Log: c.log})
 	// The order matters: rules are loaded, so the gate may open; then machines
 	// that still run may be joined; then steps that ran are found
 	// again; then questions may expire, for their steps wait for them.
@@ -213,6 +214,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if err := c.terminals.Recover(ctx, c.events, c.projects.List()); err != nil {
 		return nil, err
 	}
+	c.turns.Resume(ctx)
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
 	c.goes(c.projects.RepeatProgress)
 	c.goes(c.measure)
@@ -292,20 +294,8 @@ func (c *Core) serve() error {
 // Handler is the door /v1.
 func (c *Core) Handler() http.Handler {
 	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
-		Tools: c.tools.List, Agent: c.agent, Go: c.goes, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
+		Tools: c.tools.List, Turns: c.turns, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
 		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload, LookAt: c.lookAt})
-}
-
-func (c *Core) agent(kind, input string) (agent.Agent, error) {
-	switch kind {
-	case "playbook":
-		pb, err := playbook.Parse([]byte(input))
-		if err != nil {
-			return nil, err
-		}
-		return playbook.New(pb), nil
-	}
-	return nil, domain.E(domain.CodeInvalid, fmt.Sprintf("there is no agent %q", kind), "use playbook", nil)
 }
 
 func (c *Core) argv() []httpapi.ProcessRecord {
@@ -333,16 +323,23 @@ func (c *Core) askQuit(ctx context.Context, now bool) error {
 	if making := c.projects.Making(); len(making) > 0 && !now {
 		return domain.E(domain.CodeConflict, fmt.Sprintf("project %s is being made", making[0].Name), "wait for it, or give it up with 'glasshouse quit --now'", nil)
 	}
-	if running := c.sessions.Running(ctx); len(running) > 0 {
+	running, turns := c.sessions.Running(ctx), c.sessions.Turns(ctx)
+	if len(running) > 0 || len(turns) > 0 {
 		if !now {
-			n := 0
-			for _, k := range running {
-				n += k
+			n, in := 0, map[domain.SessionID]bool{}
+			for id, k := range running {
+				n, in[id] = n+k, true
 			}
-			return domain.E(domain.CodeConflict, fmt.Sprintf("%d steps are running or waiting in %d sessions", n, len(running)), "wait for them, or cancel them with 'glasshouse quit --now'", nil)
+			for id := range turns {
+				in[id] = true
+			}
+			if n == 0 {
+				return domain.E(domain.CodeConflict, fmt.Sprintf("agents are at work in %d sessions", len(in)), "wait for them, or stop them with 'glasshouse quit --now'", nil)
+			}
+			return domain.E(domain.CodeConflict, fmt.Sprintf("%d steps are running or waiting in %d sessions", n, len(in)), "wait for them, or cancel them with 'glasshouse quit --now'", nil)
 		}
 		cctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelWait)
-		if err := c.sessions.CancelAll(cctx); err != nil {
+		if err := c.turns.StopAll(cctx); err != nil {
 			c.log.Warn("some steps could not be cancelled", "err", err)
 		}
 		stop()
@@ -411,6 +408,9 @@ func (c *Core) close() {
 	c.cancel()
 	if c.projects != nil {
 		c.giveUpMakings(context.Background())
+	}
+	if c.turns != nil {
+		c.turns.Leave()
 	}
 	if c.sessions != nil {
 		c.sessions.Leave()

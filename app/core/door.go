@@ -14,6 +14,7 @@ import (
 	"glasshouse/backend/domain"
 	"glasshouse/backend/egress"
 	"glasshouse/backend/event"
+	"glasshouse/backend/policy"
 	"glasshouse/backend/tool"
 	"glasshouse/vm/guest"
 )
@@ -51,14 +52,17 @@ func claimText(c guest.EgressClaim) string {
 func (c *Core) matchEgress(s egress.Scope, t egress.Target) (egress.Rule, bool) {
 	// Asked again for each request: a connection can outlive its session, whose
 	// rules are over then.
+	var mode policy.Mode
 	if s.Session != "" {
 		if ok, _ := c.sessions.Known(s.Project, s.Session, ""); !ok {
 			s.Session = ""
+		} else if c.sessions.Mode(s.Session) == policy.ModeFull {
+			mode = policy.ModeFull
 		}
 	}
 	// Of what a person answered and what the rules files say the stricter holds; a
 	// file that asks has been answered by what the person said.
-	file, written := c.hostRule(s.Project, t)
+	file, written := c.hostRule(s.Project, mode, t)
 	if written && file.Decision == domain.Deny {
 		return file, true
 	}

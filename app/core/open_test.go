@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"glasshouse/app/config"
+	"glasshouse/backend/agent/turn"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/eventlog"
@@ -213,10 +214,10 @@ func TestFaultyPolicy(t *testing.T) {
 
 func TestUnknownAgent(t *testing.T) {
 	c := &Core{}
-	if _, err := c.agent("oracle", ""); domain.CodeOf(err) != domain.CodeInvalid {
+	if _, err := c.agent(t.Context(), turn.Spec{Kind: "oracle"}, nil); domain.CodeOf(err) != domain.CodeInvalid {
 		t.Error(err)
 	}
-	if _, err := c.agent("playbook", "steps: ["); domain.CodeOf(err) != domain.CodeInvalid {
+	if _, err := c.agent(t.Context(), turn.Spec{Kind: "playbook", Input: "steps: ["}, nil); domain.CodeOf(err) != domain.CodeInvalid {
 		t.Error(err)
 	}
 }

@@ -127,9 +127,9 @@ func (c *Core) policyView(id domain.ProjectID) httpapi.PolicyView {
 
 // hostRule is what the rules files say of a target; ok is false when they leave it
 // to the person.
-func (c *Core) hostRule(id domain.ProjectID, t egress.Target) (egress.Rule, bool) {
+func (c *Core) hostRule(id domain.ProjectID, mode policy.Mode, t egress.Target) (egress.Rule, bool) {
 	r, _ := c.rules.Rules(id) // with a fault too: what still holds is the stricter
-	d := policy.DecideEgress(t.Host, t.Port, r)
+	d := policy.DecideEgress(t.Host, t.Port, mode, r)
 	if d.Decision == domain.Ask {
 		return egress.Rule{}, false
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"glasshouse/app/config"
-	"glasshouse/backend/agent"
+	"glasshouse/backend/agent/turn"
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/eventlog"
@@ -43,10 +43,8 @@ type Services struct {
 	Terminals *terminal.Service
 	Browsers  Browsers
 	Tools     func() []tool.Tool
-	// Agent makes an agent of a kind from its input (a playbook's text).
-	Agent func(kind, input string) (agent.Agent, error)
-	// Go runs a background job owned by the core.
-	Go func(func(ctx context.Context))
+	// Turns lets agents work.
+	Turns *turn.Service
 	// Doctor looks at what this computer can do.
 	Doctor func(ctx context.Context) Doctor
 	// Quit ends the core: refused while steps run unless now is set.

@@ -10,10 +10,11 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"glasshouse/backend/agent"
+	"glasshouse/backend/agent/turn"
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
 	"glasshouse/backend/policy"
 	"glasshouse/backend/session"
 )
@@ -21,7 +22,16 @@ import (
 // SessionAnswer is a session with the text that tells a model where it works.
 type SessionAnswer struct {
 	session.View
+	Spent  Spent  `json:"spent" doc:"what its model's answers took"`
 	Preset string `json:"preset" doc:"for a model's system text: where it works and what its walls are"`
+}
+
+// Spent is the sum over a session's answers.
+type Spent struct {
+	Usage     event.ModelUsage `json:"usage"`
+	CostNanos int64            `json:"cost_nanos" doc:"billionths of a US dollar"`
+	Priced    bool             `json:"priced" doc:"false: some answers came of a model without a price"`
+	Answers   int              `json:"answers"`
 }
 
 // ExecAnswer is what came of an exec. Which fields are set depends on how long
@@ -139,19 +149,21 @@ func (s *server) sessions(api huma.API) {
 			Class   domain.Class     `json:"class,omitempty" enum:"ephemeral,task,workspace"`
 			Agent   string           `json:"agent,omitempty" maxLength:"60"`
 			Input   string           `json:"input,omitempty" maxLength:"1048576" doc:"what the agent will be given: when it is refused, no session is made. Give it to the turn too"`
-			Mode    policy.Mode      `json:"mode,omitempty" enum:"auto,ask,plan"`
+			Mode    policy.Mode      `json:"mode,omitempty" enum:"auto,ask,plan,full"`
+			Model   string           `json:"model,omitempty" maxLength:"40" doc:"which of the models; empty = the default one"`
 			Checks  []event.Check    `json:"checks,omitempty" maxItems:"20" doc:"commands whose success says whether a turn's result is right"`
+			session.Limits
 		}
 	}
 	o := op("create-session", http.MethodPost, "/v1/sessions", "Start a session in a project")
 	huma.Register(api, o, func(ctx context.Context, in *createIn) (*body[SessionAnswer], error) {
-		if in.Body.Input != "" {
-			if _, err := s.Agent(in.Body.Agent, in.Body.Input); err != nil {
+		if in.Body.Input != "" || turn.Resumes(in.Body.Agent) {
+			if err := s.Turns.Check(ctx, turn.Spec{Kind: in.Body.Agent, Input: in.Body.Input, Model: in.Body.Model}); err != nil {
 				return nil, fail(err)
 			}
 		}
 		d, err := s.Sessions.Create(ctx, session.CreateRequest{Project: in.Body.Project, Title: in.Body.Title, Class: in.Body.Class, Agent: in.Body.Agent,
-			Mode: in.Body.Mode, Checks: in.Body.Checks, Actor: in.actor()})
+			Mode: in.Body.Mode, Model: in.Body.Model, Checks: in.Body.Checks, Limits: in.Body.Limits, Actor: in.actor()})
 		if err != nil {
 			return nil, fail(err)
 		}
@@ -174,17 +186,41 @@ func (s *server) sessions(api huma.API) {
 	huma.Register(api, op("get-session", http.MethodGet, "/v1/sessions/{id}", "A session now"), func(ctx context.Context, in *oneIn) (*body[SessionAnswer], error) {
 		return s.session(ctx, domain.SessionID(in.ID))
 	})
+	type changeIn struct {
+		Caller
+		ID   string `path:"id"`
+		Body struct {
+			Mode   *policy.Mode `json:"mode,omitempty" enum:"auto,ask,plan,full"`
+			Model  *string      `json:"model,omitempty" maxLength:"40" doc:"empty = the default one"`
+			Nanos  *int64       `json:"limit_nanos,omitempty" minimum:"0" doc:"the most it may cost, in billionths of a US dollar; 0 = no limit"`
+			Tokens *int64       `json:"limit_tokens,omitempty" minimum:"0" doc:"the most tokens it may use; 0 = no limit"`
+		}
+	}
+	huma.Register(api, op("change-session", http.MethodPatch, "/v1/sessions/{id}", "Change a session's mode, model or limits; they hold from its next call and answer on"), func(ctx context.Context, in *changeIn) (*body[SessionAnswer], error) {
+		if m := in.Body.Model; m != nil && *m != "" {
+			if err := s.Turns.Check(ctx, turn.Spec{Kind: "model", Model: *m}); err != nil {
+				return nil, fail(err)
+			}
+		}
+		if err := s.Sessions.Change(ctx, domain.SessionID(in.ID), session.Change{Mode: in.Body.Mode, Model: in.Body.Model, Nanos: in.Body.Nanos, Tokens: in.Body.Tokens}, in.actor()); err != nil {
+			return nil, fail(err)
+		}
+		return s.session(ctx, domain.SessionID(in.ID))
+	})
 	huma.Register(api, op("end-session", http.MethodPost, "/v1/sessions/{id}/end", "End a session and what it left running"), func(ctx context.Context, in *oneIn) (*body[none], error) {
-		return ok(none{}, s.Sessions.End(ctx, domain.SessionID(in.ID), in.actor()))
+		return ok(none{}, s.Turns.End(ctx, domain.SessionID(in.ID), in.actor()))
 	})
 	type cancelIn struct {
 		Caller
 		ID   string `path:"id"`
 		Body struct {
-			Step domain.StepID `json:"step_id,omitempty" doc:"empty = everything the session runs"`
+			Step domain.StepID `json:"step_id,omitempty" doc:"empty = everything the session does: its turn and all its steps"`
 		}
 	}
-	huma.Register(api, op("cancel", http.MethodPost, "/v1/sessions/{id}/cancel", "Cancel a step, or all of a session's"), func(ctx context.Context, in *cancelIn) (*body[none], error) {
+	huma.Register(api, op("cancel", http.MethodPost, "/v1/sessions/{id}/cancel", "Cancel a step, or stop all that a session does"), func(ctx context.Context, in *cancelIn) (*body[none], error) {
+		if in.Body.Step == "" {
+			return ok(none{}, s.Turns.Stop(ctx, domain.SessionID(in.ID)))
+		}
 		return ok(none{}, s.Sessions.Cancel(ctx, domain.SessionID(in.ID), in.Body.Step))
 	})
 	type execIn struct {
@@ -259,26 +295,19 @@ func (s *server) sessions(api huma.API) {
 		Caller
 		ID   string `path:"id"`
 		Body struct {
-			Agent  string `json:"agent" enum:"playbook" doc:"which agent works"`
+			Agent  string `json:"agent" enum:"model,playbook" doc:"which agent works"`
 			Input  string `json:"input,omitempty" maxLength:"1048576" doc:"a playbook's text"`
-			Prompt string `json:"prompt,omitempty" maxLength:"32768"`
+			Prompt string `json:"prompt,omitempty" maxLength:"32768" doc:"what a model should do"`
+			GoOn   bool   `json:"go_on,omitempty" doc:"a model goes on where its last turn ended, without a new prompt"`
 		}
 	}
 	type turnOut struct {
 		Turn domain.TurnID `json:"turn_id"`
 	}
 	huma.Register(api, op("start-turn", http.MethodPost, "/v1/sessions/{id}/turns", "Let an agent work; its end is the event turn.ended"), func(ctx context.Context, in *turnIn) (*body[turnOut], error) {
-		ag, err := s.Agent(in.Body.Agent, in.Body.Input)
-		if err != nil {
-			return nil, fail(err)
-		}
-		id := domain.SessionID(in.ID)
-		turn, err := s.Sessions.StartTurn(ctx, id, in.Body.Prompt, in.actor())
-		if err != nil {
-			return nil, fail(err)
-		}
-		s.Go(func(ctx context.Context) { s.work(ctx, id, turn, ag, in.Body.Prompt) })
-		return ok(turnOut{turn}, nil)
+		id, err := s.Turns.Start(ctx, domain.SessionID(in.ID), turn.Spec{Kind: in.Body.Agent, Input: in.Body.Input},
+			session.TurnRequest{Prompt: in.Body.Prompt, GoOn: in.Body.GoOn, Actor: in.actor()})
+		return ok(turnOut{id}, err)
 	})
 	type sayIn struct {
 		Caller
@@ -296,39 +325,6 @@ func (s *server) sessions(api huma.API) {
 	})
 }
 
-// work runs an agent's turn to its recorded end.
-func (s *server) work(ctx context.Context, id domain.SessionID, turn domain.TurnID, ag agent.Agent, prompt string) {
-	w := work{s: s, id: id, turn: turn, actor: domain.Actor("agent:" + ag.Name())}
-	result, reason := "", ""
-	if err := ag.Turn(ctx, w, prompt); err != nil {
-		if ctx.Err() != nil {
-			return // the core leaves; the next one closes the turn as interrupted
-		}
-		result, reason = "failed", err.Error()
-	}
-	_, _ = s.Sessions.EndTurn(ctx, id, turn, result, clipText(reason, 4000), w.actor)
-}
-
-// work is an agent's hold on its session.
-type work struct {
-	s     *server
-	id    domain.SessionID
-	turn  domain.TurnID
-	actor domain.Actor
-}
-
-func (w work) Call(ctx context.Context, tool string, args json.RawMessage, until domain.StepState) (session.StepView, error) {
-	st, err := w.s.Sessions.Call(ctx, w.id, session.CallRequest{Tool: tool, Args: args, Turn: w.turn, Actor: w.actor})
-	if err != nil {
-		return session.StepView{}, err
-	}
-	return st.Wait(ctx, until)
-}
-
-func (w work) Say(ctx context.Context, text string) error {
-	return w.s.Sessions.Say(ctx, w.id, w.turn, "agent", text, w.actor, domain.OriginAgent)
-}
-
 func (s *server) session(ctx context.Context, id domain.SessionID) (*body[SessionAnswer], error) {
 	v, err := s.Sessions.Get(ctx, id)
 	if err != nil {
@@ -338,7 +334,30 @@ func (s *server) session(ctx context.Context, id domain.SessionID) (*body[Sessio
 	if err != nil {
 		return nil, fail(err)
 	}
-	return ok(SessionAnswer{View: v, Preset: session.Preset(p, v)}, nil)
+	spent, err := s.spent(ctx, id)
+	return ok(SessionAnswer{View: v, Spent: spent, Preset: session.Preset(p, v)}, err)
+}
+
+// spent adds up what the answers of a session took.
+func (s *server) spent(ctx context.Context, id domain.SessionID) (Spent, error) {
+	sum := Spent{Priced: true}
+	err := s.Log.Fold(ctx, eventlog.Filter{Session: id, Types: []event.Type{"model.answered"}}, func(e event.Envelope) error {
+		p, err := event.Decode(e)
+		if err != nil {
+			return err
+		}
+		a := p.(*event.ModelAnswered)
+		sum.Usage.Input += a.Usage.Input
+		sum.Usage.CacheRead += a.Usage.CacheRead
+		sum.Usage.CacheWrite += a.Usage.CacheWrite
+		sum.Usage.Output += a.Usage.Output
+		sum.Usage.Reasoning += a.Usage.Reasoning
+		sum.CostNanos += a.CostNanos
+		sum.Priced = sum.Priced && a.Priced
+		sum.Answers++
+		return nil
+	})
+	return sum, err
 }
 
 func clipText(s string, n int) string {

@@ -210,6 +210,8 @@ type (
 		Decision domain.Decision `json:"decision"`
 		Rule     string          `json:"rule"`
 		Reason   string          `json:"reason"`
+		// WouldAllow says what would be allowed instead of what is denied.
+		WouldAllow string `json:"would_allow,omitempty"`
 	}
 	StepStarted struct {
 		Exec string `json:"exec,omitempty"` // execution id in the guest

@@ -67,6 +67,9 @@ func defaultFor(a *Action, rules *Rules) Decision {
 		}
 		return Decision{Decision: domain.Allow, Rule: "default", Reason: "It stays inside the machine."}
 	case domain.ReachNetwork:
+		if a.Tool == EgressTool && a.Mode == ModeFull {
+			return Decision{Decision: domain.Allow, Rule: "mode:full", Reason: "In full mode a host that no rule covers is connected to without a question."}
+		}
 		if a.Tool == EgressTool {
 			return Decision{Decision: domain.Ask, Rule: "default", Reason: "No rule covers this host yet."}
 		}

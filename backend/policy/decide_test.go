@@ -451,6 +451,10 @@ func TestDefaults(t *testing.T) {
 		{domain.ReachMachine, "exec", ModePlan, domain.Deny},
 		{domain.ReachNetwork, "browser_open", "", domain.Allow},
 		{domain.ReachNetwork, EgressTool, "", domain.Ask},
+		{domain.ReachNetwork, EgressTool, ModeAsk, domain.Ask},
+		{domain.ReachNetwork, EgressTool, ModeFull, domain.Allow},
+		{domain.ReachMachine, "exec", ModeFull, domain.Allow},
+		{domain.ReachHost, "push", ModeFull, domain.Ask}, // full ends at the machine's wall
 		{domain.ReachNetwork, "browser_open", ModePlan, domain.Deny},
 		{domain.ReachHost, "push", "", domain.Ask},
 		{domain.ReachHost, "export", ModeAsk, domain.Ask},

@@ -48,8 +48,8 @@ func (r Rule) Tier() Tier { return r.tier }
 // DecideEgress judges a connection. Only a rule that names hosts can open one: a
 // rule that allows a tool or all of the network says nothing of a host. Asking is
 // the answer where no rule of a file is about it.
-func DecideEgress(host string, port int, rules *Rules) Decision {
-	d := Decide(Action{Tool: EgressTool, Reach: domain.ReachNetwork, Host: host, Port: port}, rules)
+func DecideEgress(host string, port int, mode Mode, rules *Rules) Decision {
+	d := Decide(Action{Tool: EgressTool, Reach: domain.ReachNetwork, Mode: mode, Host: host, Port: port}, rules)
 	if d.Decision != domain.Allow {
 		return d
 	}
@@ -60,5 +60,5 @@ func DecideEgress(host string, port int, rules *Rules) Decision {
 			named.rules = append(named.rules, r)
 		}
 	}
-	return Decide(Action{Tool: EgressTool, Reach: domain.ReachNetwork, Host: host, Port: port}, &named)
+	return Decide(Action{Tool: EgressTool, Reach: domain.ReachNetwork, Mode: mode, Host: host, Port: port}, &named)
 }

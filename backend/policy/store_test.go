@@ -23,7 +23,7 @@ func TestFilesAreReadWhenTheyChange(t *testing.T) {
 	says := func(host string) domain.Decision {
 		t.Helper()
 		r, _ := s.Rules("p_1")
-		return DecideEgress(host, 443, r).Decision
+		return DecideEgress(host, 443, "", r).Decision
 	}
 	if got := says("a.example"); got != domain.Ask {
 		t.Fatalf("without a file: %s", got)
@@ -81,7 +81,7 @@ func TestDecideEgress(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if got := DecideEgress("a.example", 443, r); got.Decision != want {
+		if got := DecideEgress("a.example", 443, "", r); got.Decision != want {
 			t.Errorf("%s: %+v", text, got)
 		}
 		for _, rule := range r.List() {
@@ -90,8 +90,27 @@ func TestDecideEgress(t *testing.T) {
 			}
 		}
 	}
+	// Full mode opens what no rule is about, and nothing that one closes or asks about.
+	for text, want := range map[string]domain.Decision{
+		"decision = \"deny\"\nhost = [\"b.example\"]":      domain.Allow,
+		"decision = \"deny\"\nhost = [\"a.example\"]":      domain.Deny,
+		"decision = \"ask\"\nhost = [\"a.example\"]":       domain.Ask,
+		"decision = \"deny\"\nreach = [\"network\"]":       domain.Deny,
+		"decision = \"allow\"\nhost = [\"a.example:443\"]": domain.Allow,
+	} {
+		r, err := Load(nil, Source{Tier: TierUser, Name: "t", Data: []byte("[[rule]]\nid = \"x\"\n" + text + "\n")})
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got := DecideEgress("a.example", 443, ModeFull, r); got.Decision != want {
+			t.Errorf("full: %s: %+v", text, got)
+		}
+	}
 	bad, _ := Load(nil, Source{Tier: TierUser, Name: "t", Data: []byte("nonsense")})
-	if got := DecideEgress("a.example", 443, bad); got.Decision != domain.Ask {
+	if got := DecideEgress("a.example", 443, ModeFull, bad); got.Decision != domain.Ask {
+		t.Errorf("%+v", got)
+	}
+	if got := DecideEgress("a.example", 443, "", bad); got.Decision != domain.Ask {
 		t.Errorf("%+v", got)
 	}
 }

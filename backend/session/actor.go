@@ -32,9 +32,8 @@ type actor struct {
 	limits Limits
 	checks []event.Check
 	number int
-	turn   domain.TurnID
-	wrapup bool // the turn's checks run
-	ending int  // calls of End that are under way: no new steps
+	turn   turnState
+	ending int // calls of End that are under way: no new steps
 	// live are the steps with something left to do, past those without: of them
 	// only the place in the log is kept.
 	live map[domain.StepID]*Step
@@ -122,7 +121,7 @@ func (a *actor) retire(st *Step) {
 }
 
 func (a *actor) view() View {
-	v := View{Session: a.d, Limits: a.limits, Mode: a.mode, Model: a.model, Checks: a.checks, Turn: a.turn, Steps: a.number, Last: a.last}
+	v := View{Session: a.d, Limits: a.limits, Mode: a.mode, Model: a.model, Checks: a.checks, Turn: a.turn.id, Steps: a.number, Last: a.last}
 	for _, st := range a.steps() {
 		if !st.final() {
 			v.Active = append(v.Active, st.view())
@@ -145,39 +144,17 @@ func (a *actor) move(ctx context.Context, to domain.SessionState, reason string,
 	return nil
 }
 
-func (a *actor) startTurn(ctx context.Context, prompt string, actor domain.Actor) (domain.TurnID, error) {
-	var id domain.TurnID
-	var err error
-	if derr := a.do(ctx, func() {
-		if a.d.State == domain.SessionEnded || a.ending > 0 {
-			err = domain.E(domain.CodeConflict, "the session has ended", "start a new one", nil)
-			return
-		}
-		if a.turn != "" {
-			err = domain.E(domain.CodeConflict, "a turn is running in this session", "wait for its end or cancel it", nil)
-			return
-		}
-		turn := domain.TurnID(domain.NewID("t"))
-		if err = a.move(ctx, domain.SessionRunning, "", actor, a.event(actor, "", &event.TurnStarted{Turn: turn, Prompt: prompt})); err == nil {
-			a.turn, a.wrapup, id = turn, false, turn
-		}
-	}); derr != nil {
-		return "", derr
-	}
-	return id, err
-}
-
 var errNoTurn = domain.E(domain.CodeConflict, "that turn is not running", "it has ended already", nil)
 
 func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason string, actor domain.Actor) (event.TurnEnded, error) {
 	var checks []event.Check
 	var err error
 	if derr := a.do(ctx, func() {
-		if a.turn != turn || turn == "" || a.wrapup {
+		if a.turn.id != turn || turn == "" || a.turn.wrapup {
 			err = errNoTurn
 			return
 		}
-		a.wrapup, checks = true, a.checks
+		a.turn.wrapup, checks = true, a.checks
 	}); derr != nil {
 		return event.TurnEnded{}, derr
 	}
@@ -187,19 +164,25 @@ func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason 
 	end := event.TurnEnded{Turn: turn, Result: result, Reason: clip(reason, 12000)}
 	if result == "" || result == "ok" {
 		end = a.runChecks(ctx, turn, checks)
+		if errors.Is(context.Cause(ctx), ErrCancelled) {
+			end = event.TurnEnded{Turn: turn, Result: "cancelled", Reason: "it was stopped while its checks ran"}
+		}
 	}
 	// The turn's end is tried until it is recorded: nobody else would end it.
 	for delay := recordFirst; ; delay = min(2*delay, recordMost) {
 		derr := a.do(context.WithoutCancel(ctx), func() {
-			if a.turn != turn {
+			if a.turn.id != turn {
 				err = errNoTurn // the session was ended under it, and said so
 				return
 			}
+			if err = a.closeAgentQuestions(ctx); err != nil {
+				return
+			}
 			if err = a.move(ctx, domain.SessionIdle, "", actor, a.event(actor, "", &end)); err == nil || !later(err) {
-				a.wrapup = false
+				a.turn.wrapup = false
 			}
 			if err == nil {
-				a.turn = ""
+				a.turn = turnState{}
 			}
 		})
 		if derr != nil || err == nil || errors.Is(err, errNoTurn) || !later(err) {
@@ -236,7 +219,7 @@ func (a *actor) runChecks(ctx context.Context, turn domain.TurnID, checks []even
 }
 
 func (a *actor) inTurn(turn domain.TurnID) (in bool) {
-	_ = a.do(context.Background(), func() { in = a.turn == turn })
+	_ = a.do(context.Background(), func() { in = a.turn.id == turn })
 	return in
 }
 
@@ -297,11 +280,11 @@ func (a *actor) end(ctx context.Context, actor domain.Actor) error {
 			return
 		}
 		var with []event.New
-		if a.turn != "" {
-			with = append(with, a.event(actor, "", &event.TurnEnded{Turn: a.turn, Result: "cancelled", Reason: "the session was ended"}))
+		if a.turn.id != "" {
+			with = append(with, a.event(actor, "", &event.TurnEnded{Turn: a.turn.id, Result: "cancelled", Reason: "the session was ended"}))
 		}
 		if err = a.move(ctx, domain.SessionEnded, "", actor, with...); err == nil {
-			a.turn = ""
+			a.turn = turnState{}
 		}
 	}); derr != nil {
 		return derr

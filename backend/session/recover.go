@@ -38,7 +38,8 @@ type folded struct {
 //   - one that was running is joined in the guest, which is started for it when it
 //     is off, and ends as it really ended, else as unknown;
 //   - one that ended and was not sealed is sealed;
-//   - a turn is ended as interrupted, for its agent is gone.
+//   - a turn is left to its agent where that goes on with it (Interrupted lists them),
+//     else it is ended as interrupted, for its agent is gone.
 //
 // It returns once all that is set going; the steps themselves finish in the
 // background.
@@ -70,7 +71,7 @@ func (s *Service) Recover(ctx context.Context) error {
 
 func (s *Service) fold(ctx context.Context) (map[domain.SessionID]*folded, error) {
 	all := map[domain.SessionID]*folded{}
-	types := append(slices.Clone(pastTypes), "session.created", "session.state", "turn.started", "turn.ended")
+	types := append(slices.Clone(pastTypes), "session.created", "session.state", "turn.started", "turn.ended", "turn.resumed", "model.answered", "session.changed")
 	err := s.cfg.Log.Fold(ctx, eventlog.Filter{Types: types}, func(e event.Envelope) error {
 		if e.SessionID == "" {
 			return nil
@@ -82,6 +83,7 @@ func (s *Service) fold(ctx context.Context) (map[domain.SessionID]*folded, error
 		if c, ok := v.(*event.SessionCreated); ok {
 			c.Session.ID, c.Session.ProjectID = e.SessionID, e.ProjectID
 			all[e.SessionID] = &folded{newActor(s, c.Session, policy.Mode(c.Mode), c.Checks), map[domain.StepID]*past{}}
+			all[e.SessionID].a.model, all[e.SessionID].a.limits = c.Model, Limits{c.LimitNanos, c.LimitTokens}
 			return nil
 		}
 		if f := all[e.SessionID]; f != nil { // else a project's event that names a session
@@ -98,9 +100,15 @@ func (f *folded) fold(e event.Envelope, v event.Payload) {
 	case *event.SessionState:
 		a.d.State = v.State
 	case *event.TurnStarted:
-		a.turn = v.Turn
+		a.turn = turnState{id: v.Turn, agent: v.Agent, prompt: v.Prompt}
 	case *event.TurnEnded:
-		a.turn = ""
+		a.turn = turnState{}
+	case *event.TurnResumed:
+		a.turn.tries++
+	case *event.ModelAnswered:
+		a.turn.tries = 0
+	case *event.SessionChanged:
+		a.changed(v)
 	case *event.StepRequested:
 		f.open[e.StepID] = newPast(e, v)
 		a.number = max(a.number, v.Number)
@@ -149,9 +157,18 @@ func (a *actor) revive(ctx context.Context, open map[domain.StepID]*past) error 
 				}
 			}
 		}
+		if a.turn.id != "" && a.s.cfg.Resumes != nil && a.s.cfg.Resumes(a.turn.agent) {
+			for _, p := range ps {
+				a.reviveStep(p)
+			}
+			return
+		}
+		if err = a.closeAgentQuestions(ctx); err != nil {
+			return
+		}
 		var with []event.New
-		if a.turn != "" {
-			with = append(with, a.event("host", "", &event.TurnEnded{Turn: a.turn, Result: "interrupted", Reason: "Glasshouse ended while the turn was running; its steps are kept"}))
+		if a.turn.id != "" {
+			with = append(with, a.event("host", "", &event.TurnEnded{Turn: a.turn.id, Result: "interrupted", Reason: "Glasshouse ended while the turn was running; its steps are kept"}))
 		}
 		to := a.d.State
 		if to == domain.SessionRunning {
@@ -160,7 +177,7 @@ func (a *actor) revive(ctx context.Context, open map[domain.StepID]*past) error 
 		if err = a.move(ctx, to, "interrupted", "host", with...); err != nil {
 			return
 		}
-		a.turn = ""
+		a.turn = turnState{}
 		for _, p := range ps {
 			a.reviveStep(p)
 		}
@@ -263,7 +280,7 @@ func (st *Step) resume(lost error) {
 	a := st.a
 	if st.approval == "" {
 		if st.decision.Decision == domain.Deny {
-			st.refuse(domain.StepDenied, st.decision.Reason, "")
+			st.refuse(domain.StepDenied, st.decision.Reason, st.decision.WouldAllow)
 			return
 		}
 		st.refuse(domain.StepCancelled, "Glasshouse ended before this ran", "call it again")

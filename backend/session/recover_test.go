@@ -278,7 +278,7 @@ func TestRecoverTwoSessionsAndADeletedProject(t *testing.T) {
 	b := newBench(t)
 	s1, s2 := b.session(), b.session()
 	a, c := b.call(s1, "exec", argv("wait", "a")), b.call(s2, "exec", argv("wait", "c"))
-	turn, err := b.svc.StartTurn(b.ctx(), s1, "work", "person")
+	turn, err := b.svc.StartTurn(b.ctx(), s1, TurnRequest{Prompt: "work", Actor: "person"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestRecoverTwoSessionsAndADeletedProject(t *testing.T) {
 	if n := count(b.events(s1, ""), "turn.ended"); n != 1 {
 		t.Errorf("%d ends", n)
 	}
-	if _, err := b.svc.StartTurn(b.ctx(), s1, "again", "person"); err != nil {
+	if _, err := b.svc.StartTurn(b.ctx(), s1, TurnRequest{Prompt: "again", Actor: "person"}); err != nil {
 		t.Error(err)
 	}
 	close(b.gate("c"))

@@ -11,15 +11,16 @@ import (
 	"glasshouse/backend/approval"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
+	"glasshouse/backend/policy"
 	"glasshouse/backend/tool"
 	"glasshouse/vm/guest"
 )
 
 // run takes the step from its decision to its end; it is the step's one goroutine.
-func (st *Step) run(wouldAllow string) {
+func (st *Step) run() {
 	switch st.decision.Decision {
 	case domain.Deny:
-		st.refuse(domain.StepDenied, st.decision.Reason, wouldAllow)
+		st.refuse(domain.StepDenied, st.decision.Reason, st.decision.WouldAllow)
 		return
 	case domain.Ask:
 		if !st.ask() {
@@ -140,15 +141,35 @@ func (st *Step) refuse(state domain.StepState, reason, allowed string) {
 // execute runs the tool, records its end and seals the step.
 func (st *Step) execute() {
 	a := st.a
-	if st.p.Tool.Changes {
-		if st.place == nil {
-			st.place = a.changing.enter()
+	for {
+		if st.p.Tool.Changes {
+			if st.place == nil {
+				st.place = a.changing.enter()
+			}
+			defer st.place.leave()
+			if !st.place.isFirst() {
+				closeOnce(st.decided)
+			}
+			st.place.wait(st.ctx)
 		}
-		defer st.place.leave()
-		if !st.place.isFirst() {
-			closeOnce(st.decided)
+		d, changed := st.rejudge()
+		if !changed {
+			break
 		}
-		st.place.wait(st.ctx)
+		if _, err := a.s.record(st.ctx, a.event("policy", st.ID, &d)); err != nil {
+			return
+		}
+		if st.place != nil {
+			st.place.leave() // nobody waits for a person's answer to this
+			st.place = nil
+		}
+		if d.Decision == domain.Deny {
+			st.refuse(domain.StepDenied, d.Reason, d.WouldAllow)
+			return
+		}
+		if !st.ask() {
+			return
+		}
 	}
 	if cause := context.Cause(st.ctx); cause != nil {
 		if errors.Is(cause, ErrCancelled) {
@@ -165,6 +186,28 @@ func (st *Step) execute() {
 	st.to(domain.StepRunning, id, nil)
 	closeOnce(st.decided)
 	st.finish(st.p.Tool.Handler, "")
+}
+
+// rejudge judges a step again that is about to run, where the session's mode is no
+// longer the one it was judged in. It reports what holds now when that is stricter than
+// what let it come this far.
+func (st *Step) rejudge() (event.StepDecided, bool) {
+	var d policy.Decision
+	same := true
+	if st.ctx.Err() != nil || st.a.do(st.ctx, func() {
+		if same = st.a.mode == st.mode; !same {
+			d, _ = st.a.decide(st)
+		}
+	}) != nil || same {
+		return event.StepDecided{}, false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if d.Decision == domain.Allow || d.Decision == domain.Ask && st.approval != "" {
+		return event.StepDecided{}, false // or a person has allowed exactly this
+	}
+	st.decision = event.StepDecided{Decision: d.Decision, Rule: d.Rule, Reason: d.Reason + " (The mode was changed before this ran.)", WouldAllow: d.WouldAllow}
+	return st.decision, true
 }
 
 // finish runs a handler for a started step to its recorded end and seal.

@@ -60,6 +60,9 @@ type Config struct {
 	Browser func(s domain.Session, g guest.Guest) tool.BrowserProvider
 	// CloseBrowser ends it.
 	CloseBrowser func(id domain.SessionID)
+	// Resumes says whether agents of a kind go on with a turn that an earlier core left;
+	// nil = none does. The turns of others end as interrupted.
+	Resumes func(agent string) bool
 	// QuestionLife is how long a step's question waits; 0 = for ever.
 	QuestionLife time.Duration
 	// QuestionLifeNow, when set, is asked for it each time.
@@ -130,10 +133,11 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Session, 
 	default:
 		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/class", What: fmt.Sprintf("there is no session class %q", r.Class), Hint: "use ephemeral, task or workspace"}
 	}
-	switch r.Mode {
-	case "", policy.ModeAuto, policy.ModeAsk, policy.ModePlan:
-	default:
-		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/mode", What: fmt.Sprintf("there is no mode %q", r.Mode), Hint: "use auto, ask or plan"}
+	if err := errors.Join(checkMode(r.Mode), checkModel(r.Model)); err != nil {
+		return domain.Session{}, err
+	}
+	if r.Limits.Nanos < 0 || r.Limits.Tokens < 0 {
+		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/limit", What: "a limit is below zero", Hint: "give a positive limit, or 0 for none"}
 	}
 	if len(r.Title) > 200 {
 		return domain.Session{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/title", What: "the title is longer than 200 bytes", Hint: "shorten it"}
@@ -149,7 +153,9 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Session, 
 	d := domain.Session{ID: domain.SessionID(domain.NewID("s")), ProjectID: p.ID, Title: r.Title, Class: r.Class, Agent: r.Agent,
 		State: domain.SessionIdle, CreatedAt: time.Now().UnixMilli()}
 	a := newActor(s, d, r.Mode, r.Checks)
-	if _, err := s.cfg.Log.Append(ctx, a.event(r.Actor, "", &event.SessionCreated{Session: d, Mode: string(r.Mode), Checks: r.Checks})); err != nil {
+	a.model, a.limits = r.Model, r.Limits
+	if _, err := s.cfg.Log.Append(ctx, a.event(r.Actor, "", &event.SessionCreated{Session: d, Mode: string(r.Mode), Model: r.Model, Checks: r.Checks,
+		LimitNanos: r.Limits.Nanos, LimitTokens: r.Limits.Tokens})); err != nil {
 		return domain.Session{}, err
 	}
 	if !s.add(a) {
@@ -305,15 +311,6 @@ func (s *Service) Cancel(ctx context.Context, id domain.SessionID, step domain.S
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// StartTurn begins an exchange; one at a time.
-func (s *Service) StartTurn(ctx context.Context, id domain.SessionID, prompt string, actor domain.Actor) (domain.TurnID, error) {
-	a, err := s.actor(id)
-	if err != nil {
-		return "", err
-	}
-	return a.startTurn(ctx, prompt, actor)
 }
 
 // EndTurn ends it: the declared checks run as steps of the turn, unless the

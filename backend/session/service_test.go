@@ -188,7 +188,7 @@ func TestEnd(t *testing.T) {
 			if _, err := b.try(s, "look", map[string]any{}); domain.CodeOf(err) != domain.CodeConflict {
 				t.Errorf("a call in an ended session: %v", err)
 			}
-			if _, err := b.svc.StartTurn(b.ctx(), s, "", "person"); domain.CodeOf(err) != domain.CodeConflict {
+			if _, err := b.svc.StartTurn(b.ctx(), s, TurnRequest{Prompt: "", Actor: "person"}); domain.CodeOf(err) != domain.CodeConflict {
 				t.Errorf("a turn in an ended session: %v", err)
 			}
 			if n := count(b.events(s, ""), "session.state"); n != 1 {
@@ -226,7 +226,7 @@ func TestEndWithADeafGuest(t *testing.T) {
 func TestEndUnderAnAgent(t *testing.T) {
 	b := newBench(t)
 	s := b.session()
-	turn, err := b.svc.StartTurn(b.ctx(), s, "work", "person")
+	turn, err := b.svc.StartTurn(b.ctx(), s, TurnRequest{Prompt: "work", Actor: "person"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestEndLetsNothingIn(t *testing.T) {
 	if _, err := b.try(s, "look", map[string]any{}); domain.CodeOf(err) != domain.CodeConflict {
 		t.Errorf("a call during the end: %v", err)
 	}
-	if _, err := b.svc.StartTurn(b.ctx(), s, "", "person"); domain.CodeOf(err) != domain.CodeConflict {
+	if _, err := b.svc.StartTurn(b.ctx(), s, TurnRequest{Prompt: "", Actor: "person"}); domain.CodeOf(err) != domain.CodeConflict {
 		t.Errorf("a turn during the end: %v", err)
 	}
 	giveUp()
@@ -326,11 +326,11 @@ func TestTurns(t *testing.T) {
 			if tc.gone {
 				b.m.set("gone")
 			}
-			turn, err := b.svc.StartTurn(b.ctx(), d.ID, "do it", "person")
+			turn, err := b.svc.StartTurn(b.ctx(), d.ID, TurnRequest{Prompt: "do it", Actor: "person"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.svc.StartTurn(b.ctx(), d.ID, "again", "person"); domain.CodeOf(err) != domain.CodeConflict {
+			if _, err := b.svc.StartTurn(b.ctx(), d.ID, TurnRequest{Prompt: "again", Actor: "person"}); domain.CodeOf(err) != domain.CodeConflict {
 				t.Errorf("two turns: %v", err)
 			}
 			// Ended by several at once: once.
@@ -374,7 +374,7 @@ func TestEndDuringChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn, err := b.svc.StartTurn(b.ctx(), d.ID, "", "person")
+	turn, err := b.svc.StartTurn(b.ctx(), d.ID, TurnRequest{Prompt: "", Actor: "person"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestFullLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := d.ID
-			turn, err := b.svc.StartTurn(b.ctx(), s, "", "person")
+			turn, err := b.svc.StartTurn(b.ctx(), s, TurnRequest{Prompt: "", Actor: "person"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,8 @@ type Step struct {
 	actor   domain.Actor
 	turn    domain.TurnID
 	p       tool.Prepared
-	digest  string // what an answer is bound to
+	digest  string      // what an answer is bound to
+	mode    policy.Mode // it was judged in
 	grant   grantKey
 	number  int
 	timeout time.Duration
@@ -191,28 +192,18 @@ func (a *actor) take(ctx context.Context, c CallRequest, st *Step, req *event.St
 	if a.d.State == domain.SessionEnded || a.ending > 0 {
 		return domain.E(domain.CodeConflict, "the session has ended", "start a new one", nil)
 	}
-	if c.Turn != "" && c.Turn != a.turn {
+	if c.Turn != "" && c.Turn != a.turn.id {
 		// An agent whose turn was ended does not work on behind everybody's back.
 		return domain.E(domain.CodeConflict, "that turn has ended", "start a new turn", nil)
 	}
-	act := st.p.Action
-	act.Mode = a.mode
-	d, version := a.s.cfg.Decide(a.who.ProjectID, act)
+	d, version := a.decide(st)
 	st.digest = st.p.Digest(version)
 	req.Digest = st.digest
-	if d.Decision == domain.Ask {
-		st.grant = grantOf(act, st.p.Args)
-		if st.grant.ok {
-			if g, ok := a.s.cfg.Ledger.Match(approval.Query{Project: a.who.ProjectID, Session: a.who.ID, Match: st.grant.match}); ok {
-				d.Decision, d.Rule, d.Reason = g.Rule.Decision, g.RuleName(), "remembered: "+g.Rule.Text
-			}
-		}
-	}
 	if req.Turn == "" {
-		req.Turn = a.turn
+		req.Turn = a.turn.id
 	}
 	st.turn, req.Number = req.Turn, a.number+1
-	st.decision = event.StepDecided{Decision: d.Decision, Rule: d.Rule, Reason: d.Reason}
+	st.decision = event.StepDecided{Decision: d.Decision, Rule: d.Rule, Reason: d.Reason, WouldAllow: d.WouldAllow}
 	ids, err := a.append(ctx, a.event(c.Actor, st.ID, req), a.event("policy", st.ID, &st.decision))
 	if err != nil {
 		return err
@@ -224,8 +215,25 @@ func (a *actor) take(ctx context.Context, c CallRequest, st *Step, req *event.St
 	if d.Decision == domain.Allow && st.p.Tool.Changes {
 		st.place = a.changing.enter()
 	}
-	a.s.wg.Go(func() { st.run(d.WouldAllow) })
+	a.s.wg.Go(st.run)
 	return nil
+}
+
+// decide judges a step as the session's mode and the rules are now, with what a person
+// asked to be remembered; it runs on the loop.
+func (a *actor) decide(st *Step) (policy.Decision, string) {
+	act := st.p.Action
+	act.Mode, st.mode = a.mode, a.mode
+	d, version := a.s.cfg.Decide(a.who.ProjectID, act)
+	if d.Decision == domain.Ask {
+		st.grant = grantOf(act, st.p.Args)
+		if st.grant.ok {
+			if g, ok := a.s.cfg.Ledger.Match(approval.Query{Project: a.who.ProjectID, Session: a.who.ID, Match: st.grant.match}); ok {
+				d.Decision, d.Rule, d.Reason = g.Rule.Decision, g.RuleName(), "remembered: "+g.Rule.Text
+			}
+		}
+	}
+	return d, version
 }
 
 func grantOf(act policy.Action, args json.RawMessage) grantKey {
