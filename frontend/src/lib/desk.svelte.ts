@@ -6,6 +6,7 @@ import { Actions } from './actions.svelte'
 import { isText, keptRecord, only, record } from './kept'
 import { Layout } from './layout.svelte'
 import { Making } from './making.svelte'
+import { Models } from './models.svelte'
 import { Notes } from './notes.svelte'
 
 export type Panel = '' | 'project' | 'work' | 'keys' | 'palette' | 'quit' | 'about'
@@ -32,6 +33,7 @@ export class Desk {
   readonly notes = new Notes()
   /** The project that is being made from here, if one is. */
   readonly making = new Making(this)
+  readonly models = new Models()
   /** Projects whose sessions are folded away in the list. */
   folded = $state<Record<string, boolean>>({})
   /** The panes by project; '' is what a new project begins with. */
