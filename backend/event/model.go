@@ -20,8 +20,11 @@ type (
 		Turn   domain.TurnID `json:"turn_id"`
 		Answer string        `json:"answer_id"`
 		Number int           `json:"number"` // 1, 2, … in the session
-		Model  string        `json:"model"`  // as the person named it
-		Served string        `json:"served,omitempty"`
+		// Saw is the newest event that the request was made from: what the person said
+		// after it, the model did not know when it answered.
+		Saw    int64  `json:"saw_event_id,omitempty"`
+		Model  string `json:"model"` // as the person named it
+		Served string `json:"served,omitempty"`
 		// Purpose is empty for an answer of the conversation, "summary" for one about it.
 		Purpose   string      `json:"purpose,omitempty"`
 		Parts     []ModelPart `json:"parts,omitempty"`

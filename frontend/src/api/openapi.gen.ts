@@ -1500,6 +1500,8 @@ export interface components {
             parts_blob?: components["schemas"]["EventBlob"];
             priced: boolean;
             purpose?: string;
+            /** Format: int64 */
+            saw_event_id?: number;
             served?: string;
             stop: string;
             /** Format: int64 */
