@@ -85,6 +85,7 @@ func (p Paths) Project(id string) string { return filepath.Join(p.Data, "project
 func (p Paths) Mirror(id string) string  { return filepath.Join(p.Project(id), "mirror.git") }
 func (p Paths) PolicyFile() string       { return filepath.Join(p.Config, "policy.toml") }
 func (p Paths) ConfigFile() string       { return filepath.Join(p.Config, "config.toml") }
+func (p Paths) ModelsFile() string       { return filepath.Join(p.Config, "models.toml") }
 
 // Prepare makes the data folder: private to the user, and readable by nobody else
 // but the service user's own part of it when the core runs as root.

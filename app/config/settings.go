@@ -132,15 +132,15 @@ func (p Paths) Save(s Settings) error {
 	if got, err := p.parse(text); err != nil || got != s {
 		return domain.E(domain.CodeConflict, p.ConfigFile()+" is written in a way that cannot be changed line by line", "change it with an editor", err)
 	}
-	return p.put(text)
+	return p.put(p.ConfigFile(), "the settings", text)
 }
 
-// put replaces the file as one act, with the mode it had.
-func (p Paths) put(text []byte) error {
+// put replaces a file of the config folder as one act, with the mode it had.
+func (p Paths) put(path, what string, text []byte) error {
+	name := path
 	wrong := func(err error) error {
-		return domain.E(domain.CodeUnavailable, "the settings could not be written to "+p.ConfigFile(), "check the permissions of "+p.Config+" and the free space; nothing was changed", err)
+		return domain.E(domain.CodeUnavailable, what+" could not be written to "+name, "check the permissions of "+p.Config+" and the free space; nothing was changed", err)
 	}
-	path := p.ConfigFile()
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to // a link stays one
 	}

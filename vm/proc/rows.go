@@ -34,6 +34,7 @@ var Rows = []Row{
 	{"demo", []string{"self", "git"}, 60 * time.Minute, "the demo: itself in a network of its own, and git for its sample and its checks", "install git"},
 	{"open", []string{"xdg-open", "open"}, 10 * time.Second, "opens a page or folder the person asked for", ""},
 	{"notice", []string{"osascript"}, 10 * time.Second, "macOS: says outside the window that a question waits", ""},
+	{"keychain", []string{"security"}, 90 * time.Second, "macOS: keeps the keys of models in the keychain", ""},
 	{"bench", []string{"glasshouse", "limactl", "ssh"}, 10 * time.Minute, "the benchmark: a core of its own, and the programs it is compared with", "install openssh-client"},
 	{"useradd", []string{"useradd"}, 30 * time.Second, "creates the service user when the core runs as root", "install passwd"},
 }
