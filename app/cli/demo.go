@@ -202,7 +202,7 @@ func (d *demo) work(ctx context.Context, p httpapi.ProjectView) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	s, err := newSession(ctx, d.c, string(p.ID), "fix the failing test", "playbook", "", "", "", []string{"python3 -m unittest"})
+	s, err := newSession(ctx, d.c, newOne{Project: string(p.ID), Title: "fix the failing test", Agent: "playbook"}, []string{"python3 -m unittest"})
 	if err != nil {
 		return "", err
 	}
@@ -210,7 +210,7 @@ func (d *demo) work(ctx context.Context, p httpapi.ProjectView) (string, error) 
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() { answered <- d.answer(actx, string(s.ID)) }()
-	if err := d.turn(ctx, d.c, string(s.ID), "playbook", string(text)); err != nil {
+	if err := d.turn(ctx, d.c, string(s.ID), turnStart{Agent: "playbook", Input: string(text)}, view{}); err != nil {
 		return "", fmt.Errorf("the playbook did not get through: %w", err)
 	}
 	cancel()
@@ -238,7 +238,7 @@ func (d *demo) answer(ctx context.Context, session string) error {
 
 // nothingSecret looks for what must not have come along.
 func (d *demo) nothingSecret(ctx context.Context, p httpapi.ProjectView) error {
-	s, err := newSession(ctx, d.c, string(p.ID), "look for what must not be here", "manual", "", "", "ephemeral", nil)
+	s, err := newSession(ctx, d.c, newOne{Project: string(p.ID), Title: "look for what must not be here", Agent: "manual", Class: "ephemeral"}, nil)
 	if err != nil {
 		return err
 	}

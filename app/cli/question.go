@@ -2,11 +2,11 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 
@@ -23,6 +23,8 @@ type questions struct {
 	c    *Client
 	stop context.CancelFunc
 	done chan struct{}
+	// first gets every line before a question does; true = it was for somebody else.
+	first func(line string) bool
 
 	mu     sync.Mutex
 	closed map[domain.ApprovalID]chan struct{}
@@ -39,7 +41,8 @@ func (e *env) watch(ctx context.Context, c *Client, session string) (*questions,
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	q := &questions{e: e, c: c, stop: cancel, done: make(chan struct{}), closed: map[domain.ApprovalID]chan struct{}{}}
+	q := e.questions(c)
+	q.stop = cancel
 	go func() {
 		defer close(q.done)
 		filter := url.Values{"session_id": {session}, "types": {"approval.requested,approval.answered,approval.closed"}}
@@ -48,24 +51,37 @@ func (e *env) watch(ctx context.Context, c *Client, session string) (*questions,
 			if err != nil {
 				return true, nil //nolint:nilerr // an event that is not known here asks nothing
 			}
+			q.see(ctx, p)
 			switch p := p.(type) {
-			case *event.ApprovalRequested:
-				var a approval.Approval
-				if c.get(ctx, "/v1/approvals/"+string(p.Approval), nil, &a) != nil || a.Outcome.State != approval.Pending {
-					return true, nil //nolint:nilerr // a question that cannot be looked at still waits elsewhere
-				}
-				go q.prompt(ctx, a)
 			case *event.ApprovalAnswered:
 				fmt.Fprintf(e.err, "%s: answered %q by %s\n", p.Approval, one(p.Choice), one(string(p.By)))
-				q.close(p.Approval)
 			case *event.ApprovalClosed:
 				fmt.Fprintf(e.err, "%s: closed without an answer: %s\n", p.Approval, one(p.Why))
-				q.close(p.Approval)
 			}
 			return true, nil
 		})
 	}()
 	return q, nil
+}
+
+// questions returns a place for questions that is told of them by see.
+func (e *env) questions(c *Client) *questions {
+	return &questions{e: e, c: c, stop: func() {}, done: make(chan struct{}), closed: map[domain.ApprovalID]chan struct{}{}}
+}
+
+// see shows a question that still waits, or takes it from the terminal at its end.
+func (q *questions) see(ctx context.Context, p event.Payload) {
+	switch p := p.(type) {
+	case *event.ApprovalRequested:
+		var a approval.Approval
+		if q.c.get(ctx, "/v1/approvals/"+string(p.Approval), nil, &a) == nil && a.Outcome.State == approval.Pending {
+			go q.prompt(ctx, a)
+		} // one that cannot be looked at still waits elsewhere
+	case *event.ApprovalAnswered:
+		q.close(p.Approval)
+	case *event.ApprovalClosed:
+		q.close(p.Approval)
+	}
 }
 
 // end stops following.
@@ -112,36 +128,79 @@ func (q *questions) prompt(ctx context.Context, a approval.Approval) {
 		return
 	default:
 	}
-	q.e.showQuestion(q.e.err, a)
+	var text bytes.Buffer
+	q.e.showQuestion(&text, a)
 	how := fmt.Sprintf("  it waits: answer it in the window or with 'glasshouse approval answer %s CHOICE'\n", a.ID)
 	if q.taken || !q.e.terminal() {
-		fmt.Fprint(q.e.err, how)
+		text.WriteString(how)
+		_, _ = q.e.err.Write(text.Bytes())
 		return
 	}
-	if q.lines == nil {
-		q.lines = q.e.lines()
-	}
+	_, _ = q.e.err.Write(text.Bytes())
+	lines := q.typed()
 	for {
-		fmt.Fprint(q.e.err, "answer: ")
+		q.ask("answer: ", false)
 		select {
 		case <-q.closing(a.ID):
+			q.ask("", false)
 			q.taken = true
 			return
 		case <-ctx.Done():
+			q.ask("", false)
 			return
-		case line, ok := <-q.lines:
+		case line, ok := <-lines:
+			q.ask("", ok)
 			if !ok {
 				fmt.Fprint(q.e.err, "\n"+how)
 				q.taken = true
 				return
 			}
-			err := q.c.post(ctx, "/v1/approvals/"+string(a.ID)+"/answer", nil, answerOf(a, strings.TrimSpace(line), ""), nil)
+			err := q.c.post(ctx, "/v1/approvals/"+string(a.ID)+"/answer", nil, typedAnswer(a, line), nil)
 			if err == nil || ctx.Err() != nil {
 				return
 			}
 			fmt.Fprintln(q.e.err, safe(err.Error(), true))
 		}
 	}
+}
+
+// ask shows what a line is awaited for; "" that none is.
+func (q *questions) ask(prompt string, typed bool) {
+	if b, ok := q.e.err.(besides); ok {
+		b.ask(prompt, typed)
+	} else if prompt != "" {
+		fmt.Fprint(q.e.err, prompt)
+	}
+}
+
+// typed returns the lines that a person types from now on. The input is read only once
+// one is awaited: a command in the background would be stopped for it.
+func (q *questions) typed() <-chan string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines == nil {
+		q.lines = q.e.lines(q.first)
+	}
+	return q.lines
+}
+
+// typedAnswer makes an answer of a line: a choice, and after it what to say with it.
+func typedAnswer(a approval.Approval, line string) map[string]string {
+	line = strings.TrimSpace(line)
+	if !a.Asked.FreeText || takesText(a.Asked) {
+		return answerOf(a, line, "")
+	}
+	for _, ch := range a.Asked.Choices {
+		for _, word := range []string{ch.ID, ch.Label} {
+			if word == "" || len(line) <= len(word) || !strings.EqualFold(line[:len(word)], word) {
+				continue
+			}
+			if text := strings.TrimLeft(line[len(word):], " \t,:"); text != line[len(word):] {
+				return answerOf(a, ch.ID, text)
+			}
+		}
+	}
+	return answerOf(a, line, "")
 }
 
 // answerOf makes an answer of what a person wrote: a choice by its word or its
@@ -169,22 +228,18 @@ func answerOf(a approval.Approval, choice, text string) map[string]string {
 func takesText(q event.ApprovalRequested) bool { return q.Kind == "question" && q.FreeText }
 
 // terminal reports whether a person may be at the input.
-func (e *env) terminal() bool {
-	f, ok := e.in.(*os.File)
-	if !ok {
-		return false
-	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
-}
+func (e *env) terminal() bool { return isTerminal(e.in) }
 
 // lines reads the input for the rest of the process: a read cannot be taken back.
 // A line that comes while nothing is asked answers nothing.
-func (e *env) lines() chan string {
+func (e *env) lines(first func(string) bool) chan string {
 	out := make(chan string)
 	go func() {
 		defer close(out)
 		for sc := bufio.NewScanner(e.in); sc.Scan(); {
+			if first != nil && first(sc.Text()) {
+				continue
+			}
 			select {
 			case out <- sc.Text():
 			default:
@@ -212,5 +267,7 @@ func (e *env) showQuestion(w io.Writer, a approval.Approval) {
 	}
 	if takesText(a.Asked) {
 		fmt.Fprintln(w, "  or any text")
+	} else if a.Asked.FreeText && len(a.Asked.Choices) > 0 {
+		fmt.Fprintf(w, "  a text may follow the word, as in: %s because …\n", one(a.Asked.Choices[len(a.Asked.Choices)-1].ID))
 	}
 }

@@ -10,9 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -36,6 +34,7 @@ type env struct {
 	json     bool
 	actor    string
 	assets   fs.FS
+	intr     *interrupts
 }
 
 // interrupted says what goes on, or does not, after a command was interrupted.
@@ -44,11 +43,14 @@ type interrupted struct{ rest string }
 func (i *interrupted) Error() string { return "interrupted; " + i.rest }
 
 // Main runs one command line and returns the exit code: 0, 1 for a failure, 2 for
-// a command line that is not understood, 130 when it was interrupted.
+// a command line that is not understood, 130 when it was interrupted. Commands that
+// have codes of their own say so in their help.
 func Main(assets fs.FS, args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	parent, end := context.WithCancel(context.Background())
+	defer end()
+	e := &env{out: os.Stdout, err: os.Stderr, in: os.Stdin, assets: assets, intr: &interrupts{}}
+	ctx, stop := e.intr.context(parent)
 	defer stop()
-	e := &env{out: os.Stdout, err: os.Stderr, in: os.Stdin, assets: assets}
 	return e.run(ctx, args)
 }
 
@@ -65,10 +67,10 @@ func (e *env) run(ctx context.Context, args []string) int {
 	}
 	var i *interrupted
 	switch {
-	case ctx.Err() == nil:
 	case errors.As(err, &i):
 		fmt.Fprintf(e.err, "%s: %s\n", cmd.CommandPath(), i)
 		return 130
+	case ctx.Err() == nil:
 	case errors.Is(err, context.Canceled), errors.Is(err, context.Cause(ctx)):
 		fmt.Fprintf(e.err, "%s: interrupted\n", cmd.CommandPath())
 		return 130
@@ -149,7 +151,7 @@ func (e *env) root() *cobra.Command {
 		text, _, _ := strings.Cut(err.Error(), ": strconv.") // how it was parsed helps nobody
 		return usage("%s", text)
 	})
-	root.AddCommand(e.coreCmd(), e.serveCmd(), e.projectCmd(), e.sessionCmd(), e.execCmd(), e.runCmd(), e.approvalCmd(), e.ruleCmd(), e.fileCmd(),
+	root.AddCommand(e.coreCmd(), e.serveCmd(), e.projectCmd(), e.sessionCmd(), e.execCmd(), e.runCmd(), e.modelCmd(), e.approvalCmd(), e.ruleCmd(), e.fileCmd(),
 		e.logCmd(), e.netCmd(), e.reviewCmd(), e.pushCmd(), e.machineCmd(), e.imageCmd(), e.doctorCmd(), e.quitCmd(), e.toolCmd())
 	root.AddCommand(e.hidden()...)
 	root.AddCommand(e.demoCmd())

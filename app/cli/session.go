@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -29,7 +27,7 @@ func (e *env) sessionCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := newSession(cmd.Context(), c, args[0], title, "manual", "", mode, class, checks)
+			s, err := newSession(cmd.Context(), c, newOne{Project: args[0], Title: title, Agent: "manual", Mode: mode, Class: class}, checks)
 			if err != nil {
 				return err
 			}
@@ -121,23 +119,26 @@ func (e *env) sessionCmd() *cobra.Command {
 	return cmd
 }
 
+// newOne is what a session is made of.
+type newOne struct {
+	Project string        `json:"project_id"`
+	Title   string        `json:"title,omitempty"`
+	Agent   string        `json:"agent"`
+	Input   string        `json:"input,omitempty"`
+	Mode    string        `json:"mode,omitempty"`
+	Class   string        `json:"class,omitempty"`
+	Model   string        `json:"model,omitempty"`
+	Nanos   int64         `json:"limit_nanos,omitempty"`
+	Tokens  int64         `json:"limit_tokens,omitempty"`
+	Checks  []event.Check `json:"checks,omitempty"`
+}
+
 // newSession makes a session. What its agent will be given is checked first: when it
 // is refused there is no session.
-func newSession(ctx context.Context, c *Client, project, title, agent, input, mode, class string, checks []string) (httpapi.SessionAnswer, error) {
-	in := map[string]any{"project_id": project, "agent": agent}
-	for k, v := range map[string]string{"title": title, "mode": mode, "class": class, "input": input} {
-		if v != "" {
-			in[k] = v
-		}
-	}
-	var cs []event.Check
+func newSession(ctx context.Context, c *Client, in newOne, checks []string) (s httpapi.SessionAnswer, err error) {
 	for _, code := range checks {
-		cs = append(cs, event.Check{Name: clip(code, 60), Code: code})
+		in.Checks = append(in.Checks, event.Check{Name: clip(code, 60), Code: code})
 	}
-	if cs != nil {
-		in["checks"] = cs
-	}
-	var s httpapi.SessionAnswer
 	return s, c.post(ctx, "/v1/sessions", nil, in, &s)
 }
 
@@ -156,7 +157,7 @@ func sessionFor(ctx context.Context, c *Client, session, project string) (string
 	if session != "" {
 		return session, func() {}, nil
 	}
-	s, err := newSession(ctx, c, project, "", "manual", "", "", "ephemeral", nil)
+	s, err := newSession(ctx, c, newOne{Project: project, Agent: "manual", Class: "ephemeral"}, nil)
 	if err != nil {
 		return "", nil, err
 	}
@@ -294,105 +295,4 @@ func (e *env) guestText(s string, w io.Writer) string {
 		}
 	}
 	return safe(s, true)
-}
-
-func (e *env) runCmd() *cobra.Command {
-	var project, session, agent string
-	var checks []string
-	cmd := &cobra.Command{
-		Use: "run PLAYBOOK", Short: "Let an agent work on a project, with the timeline live", Args: cobra.ExactArgs(1),
-		Long: `Let an agent work on a project, with the timeline live. The agent is a playbook, a
-file with a list of tool calls ('glasshouse tools' lists the tools):
-
-  name: fix the failing test
-  steps:
-    - say: The test fails first.
-    - tool: exec
-      args: {argv: [python3, -m, unittest]}
-      expect: {exit: 1, has: FAILED}
-
-The turn ends at the first step that does not end as expected; without expect a step
-must succeed. Questions are answered in the window or with 'glasshouse approval answer'.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
-			if err != nil {
-				return err
-			}
-			if (session == "") == (project == "") {
-				return usage("give either --session or --project")
-			}
-			c, err := e.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if session == "" {
-				s, err := newSession(cmd.Context(), c, project, filepath.Base(args[0]), agent, string(text), "", "", checks)
-				if err != nil {
-					return err
-				}
-				session = string(s.ID)
-			}
-			var s httpapi.SessionAnswer
-			if err := c.get(cmd.Context(), "/v1/sessions/"+session, nil, &s); err != nil {
-				return err
-			}
-			err = e.turn(cmd.Context(), c, session, agent, string(text))
-			if err != nil && cmd.Context().Err() != nil {
-				return &interrupted{"the agent goes on in session " + session + ": 'glasshouse log -f --session " + session + "' shows it, 'glasshouse session cancel " + session + "' stops it"}
-			}
-			if err == nil {
-				e.note("session %s; see the changes with 'glasshouse review open %s'", session, s.ProjectID)
-			}
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&project, "project", "", "project to work in, in a new session")
-	cmd.Flags().StringVar(&session, "session", "", "session to work in")
-	cmd.Flags().StringVar(&agent, "agent", "playbook", "which agent works")
-	cmd.Flags().StringArrayVar(&checks, "check", nil, "a shell command whose success says that the result is right")
-	return cmd
-}
-
-// turn starts a turn, shows its timeline and ends with its result.
-func (e *env) turn(ctx context.Context, c *Client, session, agent, input string) error {
-	var info httpapi.Info
-	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
-		return err
-	}
-	var t struct {
-		Turn domain.TurnID `json:"turn_id"`
-	}
-	if err := c.post(ctx, "/v1/sessions/"+session+"/turns", nil, map[string]string{"agent": agent, "input": input}, &t); err != nil {
-		return err
-	}
-	tl := newTimeline(e.out)
-	tl.how = c.actor != "demo" // which answers by itself
-	result := ""
-	err := c.follow(ctx, url.Values{"session_id": {session}}, info.Latest, func(ev event.Envelope) (bool, error) {
-		if e.json {
-			_ = json.NewEncoder(plain{e.out}).Encode(ev)
-		} else {
-			tl.show(ev)
-		}
-		if ev.Type != "turn.ended" {
-			return true, nil
-		}
-		p, err := event.Decode(ev)
-		if err != nil {
-			return false, err
-		}
-		end := p.(*event.TurnEnded)
-		if end.Turn != t.Turn {
-			return true, nil
-		}
-		result = end.Result
-		return false, nil
-	})
-	if err != nil {
-		return err
-	}
-	if result != "ok" && result != "unchecked" {
-		return exitCode(1)
-	}
-	return nil
 }

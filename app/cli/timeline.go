@@ -106,21 +106,36 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// timeline prints events as a person reads them: a line a step.
+// timeline prints events as a person reads them: a line a step, and what a model says
+// as it says it.
 type timeline struct {
-	w     io.Writer
-	steps map[domain.StepID]*event.StepRequested
-	how   bool // say how questions are answered
+	s       *screen
+	w       io.Writer
+	steps   map[domain.StepID]*event.StepRequested
+	how     bool // say how questions are answered
+	silent  bool // questions are shown beside it
+	verbose bool
+
+	now     spoken // the answer that is being written
+	kind    string // of the text on the open line
+	ends    int    // line ends that are not written yet
+	planned []event.PlanItem
+	tally   tally
 }
 
 func newTimeline(w io.Writer) *timeline {
-	return &timeline{w: w, steps: map[domain.StepID]*event.StepRequested{}}
+	s := newScreen(w)
+	return &timeline{s: s, w: s, steps: map[domain.StepID]*event.StepRequested{}}
 }
 
 func (t *timeline) line(step domain.StepID, mark, format string, a ...any) {
 	n := "   "
 	if r := t.steps[step]; r != nil {
 		n = fmt.Sprintf("%3d", r.Number)
+	}
+	colour := map[string]string{"✓": good, "✗": bad, "⊘": bad, "!": bad, "?": asking}[mark]
+	if colour != "" {
+		mark = t.s.paint(colour, mark)
 	}
 	fmt.Fprintf(t.w, "%s %s %s\n", n, mark, fmt.Sprintf(format, a...))
 }
@@ -132,16 +147,54 @@ func (t *timeline) show(ev event.Envelope) {
 		return
 	}
 	id := ev.StepID
+	if d, is := p.(*event.MessageDelta); is {
+		t.piece(d)
+		return
+	}
+	if _, is := p.(*event.ModelAnswered); !is {
+		t.closeText() // what goes on after this line goes on set in
+	}
 	switch p := p.(type) {
 	case *event.TurnStarted:
-		fmt.Fprintf(t.w, "─── turn by %s\n", one(string(ev.Actor)))
-	case *event.TurnEnded:
-		fmt.Fprintf(t.w, "─── turn %s", p.Result)
-		if p.Reason != "" {
-			fmt.Fprintf(t.w, ": %s", one(p.Reason))
+		text := "─── turn by " + one(string(ev.Actor))
+		if p.Agent == "model" && p.GoOn {
+			text += ": go on"
+		} else if p.Agent == "model" {
+			text += ": " + one(firstLine(p.Prompt, 100))
 		}
-		fmt.Fprintln(t.w)
+		fmt.Fprintln(t.w, text)
+	case *event.TurnResumed:
+		fmt.Fprintln(t.w, "─── turn goes on: the core was started again")
+	case *event.TurnEnded:
+		text := "─── turn " + one(p.Result)
+		if p.Reason != "" {
+			text += ": " + one(p.Reason)
+		}
+		fmt.Fprintln(t.w, text)
+		if t.tally.answers > 0 {
+			t.note("", "%s", t.tally.String())
+		}
+	case *event.ModelAnswered:
+		t.answered(p)
+	case *event.ModelTold:
+		t.told(p)
+	case *event.ModelRetried:
+		t.retried(p)
+	case *event.PlanUpdated:
+		t.plan(p)
+	case *event.ContextCompacted:
+		why := ""
+		if p.Reason != "" {
+			why = " (" + one(clip(p.Reason, 200)) + ")"
+		}
+		t.note("", "… the conversation was shortened for the model: %s tokens, now about %s%s", count(p.Before), count(p.After), why)
+	case *event.SessionChanged:
+		t.note("", "… from now on: %s", settingsText(p))
 	case *event.Message:
+		if p.Role == "person" {
+			fmt.Fprintf(t.w, "    %s: “%s”\n", one(string(ev.Actor)), one(p.Text))
+			return
+		}
 		fmt.Fprintf(t.w, "    “%s”\n", one(p.Text))
 	case *event.StepRequested:
 		t.steps[id] = p
@@ -179,6 +232,9 @@ func (t *timeline) show(ev event.Envelope) {
 			t.line(id, " ", "%s %s (+%d −%d)", c.Op, one(c.Path), c.Added, c.Deleted)
 		}
 	case *event.ApprovalRequested:
+		if t.silent {
+			return
+		}
 		t.line(id, "?", "%s  [%s]", one(p.Title), p.Approval)
 		if t.how {
 			var ids []string
@@ -208,6 +264,7 @@ func (t *timeline) show(ev event.Envelope) {
 		if !p.OK {
 			mark = "✗"
 		}
+		mark = t.s.paint(map[bool]string{true: good, false: bad}[p.OK], mark)
 		fmt.Fprintf(t.w, "    %s check %s %s\n", mark, one(p.Name), one(p.Reason))
 	case *event.MachineState:
 		fmt.Fprintf(t.w, "    machine %s is %s %s\n", p.Machine, p.State, one(p.Problem))

@@ -1,0 +1,437 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"glasshouse/backend/model"
+)
+
+// models is what is set up.
+type models struct {
+	Default string     `json:"default"`
+	Models  []modelRow `json:"models"`
+}
+
+type modelRow struct {
+	model.Config
+	Key     string `json:"key"` // "keychain", "environment", "none", "missing"
+	Problem string `json:"problem,omitempty"`
+}
+
+func (c *Client) models(ctx context.Context) (m models, err error) {
+	return m, c.get(ctx, "/v1/models", nil, &m)
+}
+
+func (m models) named(name string) (modelRow, bool) {
+	for _, r := range m.Models {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return modelRow{}, false
+}
+
+func modelPath(name, rest string) string { return "/v1/models/" + url.PathEscape(name) + rest }
+
+// noModel says that a model is not set up. It does not repeat the name: it may be a key
+// that was given in the wrong place.
+func (m models) none() error {
+	if len(m.Models) == 0 {
+		return fmt.Errorf("no model is set up\n  set one up with 'glasshouse model add'; its --help shows how")
+	}
+	var names []string
+	for _, r := range m.Models {
+		names = append(names, one(r.Name))
+	}
+	return fmt.Errorf("there is no model of that name\n  there are: %s", strings.Join(names, ", "))
+}
+
+// modelFit says before anything is made why a model cannot work.
+func modelFit(ctx context.Context, c *Client, name string) error {
+	m, err := c.models(ctx)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		name = m.Default
+	}
+	r, there := m.named(name)
+	switch {
+	case !there && name == "" && len(m.Models) > 0:
+		return fmt.Errorf("no model is the default one\n  name one with --model, or choose with 'glasshouse model default NAME'")
+	case !there:
+		return m.none()
+	case r.Problem != "":
+		return fmt.Errorf("the model %s cannot be used: %s", one(name), one(r.Problem))
+	case r.Key == "missing":
+		return fmt.Errorf("the model %s has no key: the variable %s is not set where the core runs\n  give it with 'glasshouse model key %s'", one(name), one(r.KeyEnv), one(name))
+	}
+	return nil
+}
+
+const modelHelp = `The models that can work in sessions: a provider's, or one of a server of your own that
+speaks OpenAI's or Anthropic's format.
+
+  glasshouse model add claude --format anthropic --model claude-sonnet-4-5
+  glasshouse model key claude                    asks for the key and keeps it in the keychain
+  glasshouse model add local --format openai-chat --model qwen3:8b --base-url http://127.0.0.1:11434/v1
+  glasshouse model try local                     one short question
+
+Keys are kept in the system's keychain, or stay in an environment variable of the core
+that --key-env names. They are never put into a file, the log or a machine.`
+
+func (e *env) modelCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "model", Short: "Models that can work in sessions, and their keys", Long: modelHelp}
+	cmd.AddCommand(e.modelListCmd(), e.modelAddCmd(), e.modelEditCmd(), e.modelRemoveCmd(), e.modelDefaultCmd(), e.modelKeyCmd(), e.modelTryCmd())
+	return cmd
+}
+
+func (e *env) modelListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the models; the default one has a star", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := e.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			m, err := c.models(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(m.Models) == 0 {
+				e.note("no model is set up; 'glasshouse model add --help' shows how")
+			}
+			return e.print(m, func(w io.Writer) {
+				for _, r := range m.Models {
+					star := " "
+					if r.Name == m.Default {
+						star = "*"
+					}
+					at := r.BaseURL
+					if at == "" {
+						at = "its provider"
+					}
+					fmt.Fprintf(w, "%s %s\t%s\t%s\t%s\t%s\t%s\n", star, one(r.Name), one(r.Model), one(string(r.Format)), one(at), r.keyText(), priceText(r.Price))
+				}
+				for _, r := range m.Models {
+					if r.Problem != "" {
+						fmt.Fprintf(w, "! %s: %s\n", one(r.Name), one(r.Problem))
+					}
+				}
+			})
+		},
+	}
+}
+
+func (r modelRow) keyText() string {
+	switch r.Key {
+	case "keychain":
+		return "key in the keychain"
+	case "environment":
+		return "key in " + one(r.KeyEnv)
+	case "missing":
+		if r.KeyEnv == "" {
+			return "key missing"
+		}
+		return "key missing: " + one(r.KeyEnv) + " is not set"
+	case "none":
+		return "no key"
+	}
+	return "key: " + one(r.Key)
+}
+
+func priceText(p *model.Price) string {
+	if p == nil {
+		return "price not known"
+	}
+	n := func(v float64) string { return "$" + strconv.FormatFloat(v, 'f', -1, 64) }
+	return n(p.Input) + " in, " + n(p.Output) + " out per million tokens"
+}
+
+// modelFlags are a model's settings as flags.
+type modelFlags struct {
+	format, model, baseURL, keyEnv, effort string
+	context, maxOutput                     int
+	textOnly, noPrice                      bool
+	price                                  model.Price
+}
+
+func (o *modelFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&o.format, "format", "", "what its server speaks: anthropic, openai-responses or openai-chat (Ollama, llama.cpp, vLLM and others)")
+	f.StringVar(&o.model, "model", "", "the server's name for the model")
+	f.StringVar(&o.baseURL, "base-url", "", "address of a server such as http://127.0.0.1:11434/v1; none = the provider's own")
+	f.StringVar(&o.keyEnv, "key-env", "", "environment variable of the core that holds the key; a key in the keychain counts first")
+	f.IntVar(&o.context, "context", 0, "tokens that a question and its answer may have together; 0 = 128000")
+	f.IntVar(&o.maxOutput, "max-output", 0, "most tokens of an answer; 0 = 8192")
+	f.StringVar(&o.effort, "effort", "", "how much it thinks: low, medium or high; none = the server's usual")
+	f.BoolVar(&o.textOnly, "text-only", false, "it cannot see pictures")
+	f.Float64Var(&o.price.Input, "price-input", 0, "US dollars per million tokens that it reads")
+	f.Float64Var(&o.price.Output, "price-output", 0, "US dollars per million tokens that it writes")
+	f.Float64Var(&o.price.CacheRead, "price-cache-read", 0, "the same for tokens read from the server's cache; 0 = as --price-input")
+	f.Float64Var(&o.price.CacheWrite, "price-cache-write", 0, "the same for tokens put into it; 0 = as --price-input")
+}
+
+// apply sets what was given on the command line and leaves the rest.
+func (o *modelFlags) apply(c *model.Config, f *pflag.FlagSet) error {
+	set := map[string]func(){
+		"format": func() { c.Format = model.Format(o.format) }, "model": func() { c.Model = o.model }, "base-url": func() { c.BaseURL = o.baseURL },
+		"key-env": func() { c.KeyEnv = o.keyEnv }, "context": func() { c.Context = o.context }, "max-output": func() { c.MaxOutput = o.maxOutput },
+		"effort": func() { c.Effort = o.effort }, "text-only": func() { c.TextOnly = o.textOnly },
+	}
+	price := map[string]func(p *model.Price){
+		"price-input": func(p *model.Price) { p.Input = o.price.Input }, "price-output": func(p *model.Price) { p.Output = o.price.Output },
+		"price-cache-read": func(p *model.Price) { p.CacheRead = o.price.CacheRead }, "price-cache-write": func(p *model.Price) { p.CacheWrite = o.price.CacheWrite },
+	}
+	had := c.Price
+	if had != nil {
+		p := *had
+		c.Price = &p
+	}
+	f.Visit(func(fl *pflag.Flag) {
+		if s := set[fl.Name]; s != nil {
+			s()
+		}
+		if s := price[fl.Name]; s != nil {
+			if c.Price == nil {
+				c.Price = &model.Price{}
+			}
+			s(c.Price)
+		}
+	})
+	switch {
+	case o.noPrice && f.Changed("price-input"):
+		return usage("--no-price takes the price away; leave out the other")
+	case o.noPrice:
+		c.Price = nil
+	case c.Price != nil && had == nil && !(f.Changed("price-input") && f.Changed("price-output")):
+		return usage("a price is given with both --price-input and --price-output")
+	}
+	return nil
+}
+
+func (e *env) modelAddCmd() *cobra.Command {
+	var o modelFlags
+	cmd := &cobra.Command{
+		Use: "add NAME --format FORMAT --model MODEL", Short: "Set a model up; NAME is how you call it", Args: cobra.ExactArgs(1),
+		Long: modelHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.format == "" || o.model == "" {
+				return usage("--format and --model are needed")
+			}
+			conf := model.Config{Name: args[0]}
+			if err := o.apply(&conf, cmd.Flags()); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			c, err := e.client(ctx)
+			if err != nil {
+				return err
+			}
+			m, err := c.models(ctx)
+			if err != nil {
+				return err
+			}
+			if _, there := m.named(conf.Name); there {
+				return fmt.Errorf("there is a model %s already\n  change it with 'glasshouse model edit %s'", one(conf.Name), one(conf.Name))
+			}
+			if err := c.call(ctx, "PUT", modelPath(conf.Name, ""), nil, conf, nil); err != nil {
+				return err
+			}
+			if m, err = c.models(ctx); err != nil {
+				return err
+			}
+			if m.Default == "" && len(m.Models) == 1 {
+				if err := c.post(ctx, "/v1/default-model", nil, map[string]string{"name": conf.Name}, nil); err != nil {
+					return err
+				}
+				m.Default = conf.Name
+			}
+			return e.showModel(m, conf.Name)
+		},
+	}
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// showModel says what a model is now, and what it lacks.
+func (e *env) showModel(m models, name string) error {
+	r, there := m.named(name)
+	if !there {
+		return m.none()
+	}
+	err := e.print(r, func(w io.Writer) {
+		text := fmt.Sprintf("%s: %s, %s; %s", one(r.Name), one(r.Model), r.keyText(), priceText(r.Price))
+		if r.Name == m.Default {
+			text += "; the default model"
+		}
+		fmt.Fprintln(w, text)
+	})
+	switch {
+	case r.Problem != "":
+		e.note("it cannot be used yet: %s", one(r.Problem))
+	case r.Key == "missing", r.Key == "none" && r.BaseURL == "":
+		e.note("give its key with 'glasshouse model key %s'", one(name))
+	default:
+		e.note("try it with 'glasshouse model try %s'", one(name))
+	}
+	if r.Price == nil {
+		e.note("without --price-input and --price-output its costs are not known, and --limit cannot stop it")
+	}
+	return err
+}
+
+func (e *env) modelEditCmd() *cobra.Command {
+	var o modelFlags
+	cmd := &cobra.Command{
+		Use: "edit NAME", Short: "Change what a model is set up as; what is not given stays", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if cmd.Flags().NFlag() == 0 {
+				return usage("give what should change, such as --model")
+			}
+			c, err := e.client(ctx)
+			if err != nil {
+				return err
+			}
+			m, err := c.models(ctx)
+			if err != nil {
+				return err
+			}
+			r, there := m.named(args[0])
+			if !there {
+				return m.none()
+			}
+			if err := o.apply(&r.Config, cmd.Flags()); err != nil {
+				return err
+			}
+			if err := c.call(ctx, "PUT", modelPath(r.Name, ""), nil, r.Config, nil); err != nil {
+				return err
+			}
+			if m, err = c.models(ctx); err != nil {
+				return err
+			}
+			return e.showModel(m, r.Name)
+		},
+	}
+	o.add(cmd.Flags())
+	cmd.Flags().BoolVar(&o.noPrice, "no-price", false, "its price is not known")
+	return cmd
+}
+
+func (e *env) modelRemoveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "Forget a model and its key", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, m, r, err := e.oneModel(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.call(cmd.Context(), "DELETE", modelPath(r.Name, ""), nil, nil, nil); err != nil {
+				return err
+			}
+			if m.Default == r.Name {
+				e.note("it was the default model; choose another with 'glasshouse model default NAME'")
+			}
+			return nil
+		},
+	}
+}
+
+func (e *env) modelDefaultCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "default NAME", Short: "Choose the model that works when none is named", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, _, r, err := e.oneModel(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return c.post(cmd.Context(), "/v1/default-model", nil, map[string]string{"name": r.Name}, nil)
+		},
+	}
+}
+
+// oneModel finds a model by its name.
+func (e *env) oneModel(ctx context.Context, name string) (*Client, models, modelRow, error) {
+	c, err := e.client(ctx)
+	if err != nil {
+		return nil, models{}, modelRow{}, err
+	}
+	m, err := c.models(ctx)
+	if err != nil {
+		return nil, m, modelRow{}, err
+	}
+	r, there := m.named(name)
+	if !there {
+		return nil, m, r, m.none()
+	}
+	return c, m, r, nil
+}
+
+func (e *env) modelTryCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "try NAME", Short: "Ask a model one short question", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			c, _, r, err := e.oneModel(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			var a struct {
+				OK    bool        `json:"ok"`
+				Text  string      `json:"text"`
+				Usage model.Usage `json:"usage"`
+				Took  int64       `json:"took_ms"`
+				Error string      `json:"error"`
+				Kind  string      `json:"kind"`
+			}
+			if err := c.post(ctx, modelPath(r.Name, "/try"), nil, nil, &a); err != nil {
+				return err
+			}
+			if !a.OK && !e.json {
+				return fmt.Errorf("the model %s does not answer: %s\n  %s", one(r.Name), a.Error, tryHint(a.Kind, r))
+			}
+			if err := e.print(a, func(w io.Writer) {
+				fmt.Fprintf(w, "%s\n", safe(strings.TrimSpace(a.Text), true))
+			}); err != nil {
+				return err
+			}
+			if !a.OK {
+				return exitCode(1)
+			}
+			text := fmt.Sprintf("%s in, %s out, %.1f s", count(a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite), count(a.Usage.Output), float64(a.Took)/1000)
+			if r.Price != nil {
+				text += ", " + cost(r.Price.Cost(a.Usage))
+			}
+			e.note("%s answers: %s", one(r.Name), text)
+			return nil
+		},
+	}
+}
+
+// tryHint says what to do about a model that does not answer.
+func tryHint(kind string, r modelRow) string {
+	switch model.ErrorKind(kind) {
+	case model.ErrAuth:
+		return "give a key with 'glasshouse model key " + one(r.Name) + "'"
+	case model.ErrQuota:
+		return "look at the account's balance with the provider"
+	case model.ErrNotFound:
+		return "compare --model and --base-url with what its server says; 'glasshouse model edit " + one(r.Name) + "' changes them"
+	case model.ErrNetwork, model.ErrTimeout:
+		if r.BaseURL != "" {
+			return "does a server run at " + one(r.BaseURL) + "?"
+		}
+		return "is this computer connected?"
+	case model.ErrInvalid, model.ErrProtocol:
+		return "is --format what its server speaks? 'glasshouse model edit " + one(r.Name) + " --format …' changes it"
+	}
+	return "try again a little later"
+}

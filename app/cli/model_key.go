@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// keyMost bounds a key in bytes.
+const keyMost = 8 << 10
+
+func (e *env) modelKeyCmd() *cobra.Command {
+	var remove bool
+	cmd := &cobra.Command{
+		Use: "key NAME", Short: "Put a model's key into the keychain, or take it out", Args: cobra.ExactArgs(1),
+		Long: `Put a model's key into the keychain. A terminal asks for it and does not show what is
+typed; without one it is read from the input:
+
+  glasshouse model key claude
+  pass show claude | glasshouse model key claude
+
+It is never an argument, for those are seen by every program of this computer.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			c, _, r, err := e.oneModel(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if remove {
+				if err := c.call(ctx, "DELETE", modelPath(r.Name, "/key"), nil, nil, nil); err != nil {
+					return err
+				}
+				e.note("the keychain holds no key of %s any more", one(r.Name))
+				return nil
+			}
+			key, err := e.readKey(ctx, one(r.Name))
+			if err != nil {
+				return err
+			}
+			if err := c.call(ctx, "PUT", modelPath(r.Name, "/key"), nil, map[string]string{"key": key}, nil); err != nil {
+				return withoutKey(err, key)
+			}
+			e.note("the keychain holds the key of %s; try it with 'glasshouse model try %s'", one(r.Name), one(r.Name))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&remove, "delete", false, "take the key out of the keychain")
+	return cmd
+}
+
+// readKey reads a key that nobody may see.
+func (e *env) readKey(ctx context.Context, name string) (string, error) {
+	var raw []byte
+	var err error
+	if f, is := e.in.(*os.File); is && isTerminal(f) {
+		fmt.Fprintf(e.err, "key of %s (it is not shown): ", name)
+		raw, err = hidden(ctx, f)
+		fmt.Fprintln(e.err)
+	} else {
+		raw, err = io.ReadAll(io.LimitReader(e.in, keyMost+2))
+	}
+	if err != nil {
+		return "", fmt.Errorf("the key could not be read: %w", err)
+	}
+	key := strings.TrimSpace(string(raw))
+	switch {
+	case key == "":
+		return "", errors.New("no key was given; nothing was changed")
+	case len(key) > keyMost:
+		return "", fmt.Errorf("what was given is longer than %d bytes and no key; nothing was changed", keyMost)
+	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 127 }):
+		return "", errors.New("what was given holds spaces, line ends or characters that no key has; nothing was changed")
+	}
+	return key, nil
+}
+
+// hidden reads a line from a terminal that does not show it. When it is interrupted the
+// terminal shows again what is typed.
+func hidden(ctx context.Context, f *os.File) ([]byte, error) {
+	was, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	type read struct {
+		b   []byte
+		err error
+	}
+	done := make(chan read, 1)
+	go func() {
+		b, err := term.ReadPassword(int(f.Fd()))
+		done <- read{b, err}
+	}()
+	select {
+	case r := <-done:
+		return r.b, r.err
+	case <-ctx.Done():
+		_ = term.Restore(int(f.Fd()), was)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// withoutKey takes a key out of an error that may repeat it.
+func withoutKey(err error, key string) error {
+	if !strings.Contains(err.Error(), key) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), key, "[the key]"))
+}

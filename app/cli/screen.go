@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// screen is the output of a command that writes text as it comes, lines meanwhile and
+// questions beside them. Only on a terminal does it know what stands on the last line:
+// what is written next then begins on a line of its own, and a prompt that waits is
+// shown again below it.
+type screen struct {
+	mu     sync.Mutex
+	out    io.Writer
+	tty    bool
+	colour bool
+	open   bool   // the last line has no end yet
+	prompt string // what waits to be typed after
+}
+
+func newScreen(out io.Writer) *screen {
+	s := &screen{out: out, tty: isTerminal(out)}
+	s.colour = s.tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+// isTerminal reports whether a reader or writer is a terminal that a person may be at.
+func isTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Write writes whole lines.
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines(s.out, b)
+}
+
+func (s *screen) lines(w io.Writer, b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if s.open {
+		_, _ = io.WriteString(s.out, "\n")
+	}
+	s.open = !bytes.HasSuffix(b, []byte("\n"))
+	n, err := w.Write(b)
+	if s.prompt != "" && err == nil {
+		_, err = io.WriteString(w, s.prompt)
+		s.open = true
+	}
+	return n, err
+}
+
+// text goes on with the open line.
+func (s *screen) text(t string) {
+	if t == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prompt != "" && s.open { // never into what a person types
+		_, _ = io.WriteString(s.out, "\n")
+		s.prompt = ""
+	}
+	_, _ = io.WriteString(s.out, t)
+	s.open = !strings.HasSuffix(t, "\n")
+}
+
+// end ends an open line.
+func (s *screen) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open {
+		_, _ = io.WriteString(s.out, "\n")
+		s.open = false
+	}
+}
+
+// beside returns a writer for lines on w that keep clear of what the screen shows.
+func (s *screen) beside(w io.Writer) io.Writer {
+	if !s.tty || !isTerminal(w) {
+		return w
+	}
+	return besides{s, w}
+}
+
+type besides struct {
+	s *screen
+	w io.Writer
+}
+
+func (b besides) Write(p []byte) (int, error) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return b.s.lines(b.w, p)
+}
+
+// ask shows a prompt; "" takes it away, for its line was typed or is not awaited any more.
+func (b besides) ask(prompt string, typed bool) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if prompt == "" {
+		b.s.prompt = ""
+		if typed {
+			b.s.open = false // the terminal ended it
+		}
+		return
+	}
+	_, _ = b.s.lines(b.w, []byte(prompt))
+	b.s.prompt = prompt
+}
+
+// paint colours text where colours are wanted.
+func (s *screen) paint(code, text string) string {
+	if !s.colour || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// Colours by what they mean.
+const (
+	dim    = "2"
+	good   = "32"
+	bad    = "31"
+	asking = "33"
+)

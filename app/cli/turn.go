@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"sync"
+	"syscall"
+
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+)
+
+// Exit codes of a command that follows a turn, beside 0 and those of every command.
+const (
+	codeFailed      = 1
+	codeStopped     = 3 // by a limit, or by an answer to a question about one
+	codeCancelled   = 4
+	codeInterrupted = 5 // its core or machine ended, and it could not go on
+)
+
+// turnStart begins a turn.
+type turnStart struct {
+	Agent  string `json:"agent"`
+	Input  string `json:"input,omitempty"`
+	Prompt string `json:"prompt,omitempty"`
+	GoOn   bool   `json:"go_on,omitempty"`
+}
+
+// view is how a turn is shown.
+type view struct {
+	verbose bool // thoughts, and what each answer took
+	deltas  bool // with --json: the pieces of answers too
+	ask     bool // its questions are shown, and answered at a terminal
+	stops   bool // Ctrl-C at a terminal may stop it
+}
+
+// turn starts a turn, shows its timeline and ends with its result.
+func (e *env) turn(ctx context.Context, c *Client, session string, start turnStart, v view) error {
+	var info httpapi.Info
+	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
+		return err
+	}
+	var t struct {
+		Turn domain.TurnID `json:"turn_id"`
+	}
+	if err := c.post(ctx, "/v1/sessions/"+session+"/turns", nil, start, &t); err != nil {
+		if ctx.Err() != nil {
+			return (&follower{session: session}).left("")
+		}
+		return err
+	}
+	return e.followTurn(ctx, c, session, t.Turn, info.Latest, v)
+}
+
+// follower shows one turn as it goes on.
+type follower struct {
+	e       *env
+	c       *Client
+	session string
+	turn    domain.TurnID
+	after   int64 // the last event seen
+	view    view
+	tl      *timeline
+	q       *questions // nil when none are shown
+	result  string
+
+	leave context.CancelCauseFunc
+	mu    sync.Mutex
+	press int // of Ctrl-C since the person last wished to watch on
+}
+
+var errLeft = errors.New("left")
+
+// followTurn shows a turn from after an event on until it has ended, and ends with its
+// result. A core that died meanwhile is started again: the turn's end is what counts.
+func (e *env) followTurn(ctx context.Context, c *Client, session string, turn domain.TurnID, after int64, v view) error {
+	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out)}
+	f.tl.verbose = v.verbose
+	f.tl.how = c.actor != "demo" && !v.ask // which answers by itself
+	beside := *e
+	beside.err = f.tl.s.beside(e.err)
+	f.e = &beside
+	ctx, f.leave = context.WithCancelCause(ctx)
+	defer f.leave(nil)
+	if v.ask {
+		_, f.tl.silent = beside.err.(besides)
+		f.q = f.e.questions(c)
+		f.q.first = f.line
+		defer close(f.q.done)
+	}
+	if v.stops && e.terminal() && isTerminal(e.err) {
+		defer e.intr.catch(func() bool { return f.pressed(ctx) })()
+	}
+	err := f.follow(ctx)
+	f.tl.closeText()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return f.left("")
+	case err != nil:
+		return err
+	}
+	switch f.result {
+	case "ok", "unchecked":
+		return nil
+	case "stopped":
+		return exitCode(codeStopped)
+	case "cancelled":
+		return exitCode(codeCancelled)
+	case "interrupted":
+		return exitCode(codeInterrupted)
+	}
+	return exitCode(codeFailed)
+}
+
+func (f *follower) left(why string) error {
+	f.mu.Lock()
+	stopping := f.press > 1
+	f.mu.Unlock()
+	if stopping {
+		return &interrupted{why + "the turn is being stopped: 'glasshouse session watch " + f.session + "' shows its end"}
+	}
+	return &interrupted{why + "the agent goes on in session " + f.session + ": 'glasshouse session watch " + f.session + "' shows it again, 'glasshouse session stop " + f.session + "' stops it"}
+}
+
+// follow reads the session's events until the turn's end, over every cut.
+func (f *follower) follow(ctx context.Context) error {
+	q := url.Values{"session_id": {f.session}}
+	if !f.e.json || f.view.deltas {
+		q.Set("transient", "true")
+	}
+	for died, at := 0, int64(-1); ; {
+		err := f.c.follow(ctx, q, f.after, func(ev event.Envelope) (bool, error) { return f.see(ctx, ev) })
+		var re *remoteError
+		if err == nil || ctx.Err() != nil || errors.As(err, &re) {
+			return err
+		}
+		if f.after > at {
+			died, at = 0, f.after
+		}
+		if died++; died > 3 {
+			return fmt.Errorf("the core ended %d times without the session going on: %w", died, err)
+		}
+		if err := f.again(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// again starts the core when it died. One that was asked to end took its socket away
+// and stays ended.
+func (f *follower) again(ctx context.Context) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.c.paths.Socket())
+	switch {
+	case err == nil:
+		conn.Close()
+		return nil
+	case errors.Is(err, syscall.ENOENT):
+		return f.left("the core was ended; when it is started again ")
+	}
+	f.e.note("the core died; it is started again")
+	return startCore(ctx, f.c.paths)
+}
+
+func (f *follower) see(ctx context.Context, ev event.Envelope) (more bool, err error) {
+	if ev.ID > 0 {
+		f.after = ev.ID
+	}
+	p, derr := event.Decode(ev)
+	switch {
+	case f.e.json:
+		if f.view.deltas && event.Transient(ev.Type) && ev.Type != "message.delta" {
+			return true, nil
+		}
+		if err := json.NewEncoder(plain{f.e.out}).Encode(ev); err != nil {
+			return false, err
+		}
+	case !event.Transient(ev.Type) || ev.Type == "message.delta":
+		f.tl.show(ev)
+	}
+	if derr != nil {
+		return true, nil //nolint:nilerr // an event that is not known here is no end
+	}
+	if f.q != nil {
+		f.q.see(ctx, p)
+	}
+	if end, is := p.(*event.TurnEnded); is && end.Turn == f.turn {
+		f.result = end.Result
+		return false, nil
+	}
+	return true, nil
+}
+
+// pressed is Ctrl-C at a terminal: the first says what can be done, the second stops
+// the turn, a third leaves it to its end.
+func (f *follower) pressed(ctx context.Context) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.press++
+	switch f.press {
+	case 1:
+		fmt.Fprintln(f.e.err, "the agent still works. Ctrl-C again: stop the turn. d and Enter: leave it working. Enter: watch on.")
+		if f.q != nil {
+			f.q.typed()
+		}
+		return true
+	case 2:
+		fmt.Fprintln(f.e.err, "stopping the turn…")
+		go func() {
+			if err := f.c.post(ctx, "/v1/sessions/"+f.session+"/cancel", nil, nil, nil); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(f.e.err, "it was not stopped: "+safe(err.Error(), true))
+				f.mu.Lock()
+				f.press = 0
+				f.mu.Unlock()
+			}
+		}()
+		return true
+	}
+	return false
+}
+
+// line takes a line that answers what the first Ctrl-C asked.
+func (f *follower) line(line string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.press != 1 {
+		return false
+	}
+	f.press = 0
+	if line == "d" {
+		f.leave(errLeft)
+	}
+	return true
+}
+
+// exists reports whether a path names a file.
+func exists(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && !st.IsDir()
+}
