@@ -270,7 +270,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	b.left -= int64(n)
 	if err != nil {
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			err = own(b.ctx, err)
 		}
 		b.err = err

@@ -180,6 +180,7 @@ func requestID(h http.Header, key string) string {
 // Message makes a server's text fit to be shown and kept: without the key, without
 // control characters, valid UTF-8 and at most MaxMessage bytes.
 func Message(text, key string) string {
+	text = text[:min(len(text), maxRefusal)]
 	return cut(line(Scrub(text, key)), MaxMessage)
 }
 
