@@ -24,7 +24,7 @@ type Request struct {
 	Step    domain.StepID
 	Actor   domain.Actor // who wants to know
 
-	Kind   string // "step", "egress", "question", "push"
+	Kind   string // "step", "egress", "question", "push"; of an agent about its turn: "limit", "loop"
 	Title  string
 	Detail []event.Field // shown whole; what cannot be shown cannot be allowed
 	Digest string        // what the answer is bound to; required

@@ -40,7 +40,7 @@ func (l *Ledger) prepare(r *Request) (*event.ApprovalRequested, error) {
 		}
 	}
 	switch r.Kind {
-	case "step", "egress", "question", "push":
+	case "step", "egress", "question", "push", "limit", "loop":
 	default:
 		return nil, bad("/kind", "its kind %q is unknown", r.Kind)
 	}
@@ -105,6 +105,11 @@ func (l *Ledger) prepare(r *Request) (*event.ApprovalRequested, error) {
 	if !whole {
 		if r.Kind == "question" {
 			return nil, domain.E(domain.CodeTooLarge, "The question is too long to be shown whole", "shorten it", nil)
+		}
+		if r.Kind == "limit" || r.Kind == "loop" {
+			// Going on allows nothing by itself: each call is still judged.
+			q.Detail = append(q.Detail, event.Field{Name: "not shown", Value: "This is too long to be shown whole.", Origin: domain.OriginHost})
+			return q, nil
 		}
 		// What cannot be shown cannot be allowed.
 		q.Detail = append(q.Detail, event.Field{Name: "not shown", Value: "This is too long to be shown whole, so it cannot be allowed.", Origin: domain.OriginHost})

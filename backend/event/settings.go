@@ -2,7 +2,10 @@ package event
 
 import "glasshouse/backend/domain"
 
-func init() { reg[SettingsChanged]() }
+func init() {
+	reg[SettingsChanged]()
+	reg[ModelsChanged]()
+}
 
 // SettingsChanged: a person changed config.toml through the core. Settings are the
 // names of those that changed.
@@ -12,3 +15,13 @@ type SettingsChanged struct {
 }
 
 func (*SettingsChanged) EventType() Type { return "settings.changed" }
+
+// ModelsChanged: a person changed models.toml, or a key, through the core. Names are
+// those of the models; of a key nothing is told but that it is another.
+type ModelsChanged struct {
+	Names   []string     `json:"names"`
+	Default string       `json:"default"` // from now on; "" = the only one
+	By      domain.Actor `json:"by"`
+}
+
+func (*ModelsChanged) EventType() Type { return "models.changed" }

@@ -280,7 +280,7 @@ type (
 	// ApprovalRequested: a question waits. What is shown is bound to Digest.
 	ApprovalRequested struct {
 		Approval  domain.ApprovalID `json:"approval_id"`
-		Kind      string            `json:"kind"` // "step", "egress", "question", "push"
+		Kind      string            `json:"kind"` // "step", "egress", "question", "push", "limit", "loop"
 		Title     string            `json:"title"`
 		Detail    []Field           `json:"detail,omitempty"` // shown whole, in monospace
 		Digest    string            `json:"digest"`

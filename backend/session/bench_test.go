@@ -144,6 +144,7 @@ type bench struct {
 	life     time.Duration
 	deny     bool
 	mode     policy.Mode
+	resumes  func(string) bool
 	mu       sync.Mutex
 	waiting  map[string]chan struct{} // commands that wait, by name
 	work     func(context.Context) error
@@ -178,7 +179,7 @@ func (b *bench) open() {
 		b.t.Fatal(err)
 	}
 	rules := policy.Builtin()
-	b.svc = New(Config{Log: b.log, Ledger: b.ledger, Machines: b.m, Tools: reg, QuestionLife: b.life,
+	b.svc = New(Config{Resumes: b.resumes, Log: b.log, Ledger: b.ledger, Machines: b.m, Tools: reg, QuestionLife: b.life,
 		Project: func(id domain.ProjectID) (domain.Project, error) {
 			if b.gone || id != b.project.ID {
 				return domain.Project{}, domain.E(domain.CodeNotFound, "there is no such project", "", nil)

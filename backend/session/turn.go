@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -252,13 +253,19 @@ func (s *Service) Ask(ctx context.Context, id domain.SessionID, r approval.Reque
 		}
 		ask = ap.ID
 	}
-	out, err := s.cfg.Ledger.Wait(ctx, ask)
-	if err != nil && s.ctx.Err() == nil {
-		if out, cerr := s.cfg.Ledger.Close(context.WithoutCancel(ctx), ask, approval.Cancelled); cerr == nil {
-			return out, err
+	wait, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(s.ctx, func() { stop(errLeaving) })()
+	out, err := s.cfg.Ledger.Wait(wait, ask)
+	if err == nil {
+		return out, nil
+	}
+	if s.ctx.Err() == nil {
+		if closed, cerr := s.cfg.Ledger.Close(context.WithoutCancel(ctx), ask, approval.Cancelled); cerr == nil {
+			out = closed
 		}
 	}
-	return out, err
+	return out, cmp.Or(context.Cause(wait), err)
 }
 
 // agentKinds are the questions that an agent puts about its own turn.
