@@ -31,6 +31,7 @@ type Error struct {
 	Message    string
 	RetryAfter time.Duration // as the server asked; 0 = it did not say
 	RequestID  string
+	Attempts   int // made before it was given up, as Retry counts them; 0 = one
 	Err        error
 }
 

@@ -122,6 +122,8 @@ type Answer struct {
 	Usage  Usage
 	Served string // the model's name as the server gave it
 	ID     string // the server's id of the answer or request, for a support ticket
+	// Attempts is how often Retry asked for it; 0 = once, without it.
+	Attempts int
 }
 
 // Calls of the answer.
