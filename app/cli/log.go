@@ -31,7 +31,7 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 			return
 		}
 		fmt.Fprintf(e.out, "%6d  %s  %-20s %-6s %-14s ", ev.ID, when(ev.At), ev.Type, ev.Origin, one(string(ev.Actor)))
-		fmt.Fprintln(e.out, one(clip(string(ev.Data), 200)))
+		fmt.Fprintln(e.out, one(clip(logText(ev), 200)))
 	}
 	if follow {
 		err := c.follow(ctx, q, 0, func(ev event.Envelope) (bool, error) { print(ev); return true, nil })
@@ -47,6 +47,54 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 		return c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil)
 	}
 	return nil
+}
+
+// logText is what an event says in a line: its data, but of a model's events what a
+// person looks for in them.
+func logText(ev event.Envelope) string {
+	p, err := event.Decode(ev)
+	if err != nil {
+		return string(ev.Data)
+	}
+	switch p := p.(type) {
+	case *event.ModelAnswered:
+		var t tally
+		t.add(p)
+		text := fmt.Sprintf("%d %s %s: %s", p.Number, p.Model, p.Stop, t.tokens())
+		if p.Purpose != "" {
+			text += ", for a " + p.Purpose
+		}
+		for _, part := range p.Parts {
+			switch part.Kind {
+			case "text":
+				text += " “" + firstLine(part.Text, 60) + "”"
+			case "call":
+				text += " " + part.Tool + firstLine(part.Args, 60)
+			}
+		}
+		return text
+	case *event.ModelTold:
+		var parts []string
+		for _, r := range p.Results {
+			mark := "✓"
+			if r.Failed {
+				mark = "✗"
+			}
+			parts = append(parts, mark+" "+r.Tool+" “"+firstLine(r.Text, 60)+"”")
+		}
+		return strings.Join(parts, " ")
+	case *event.PlanUpdated:
+		var parts []string
+		for _, it := range p.Items {
+			parts = append(parts, boxes[it.State]+" "+it.Text)
+		}
+		return strings.Join(parts, " ")
+	case *event.ContextCompacted:
+		return fmt.Sprintf("up to event %d: %s tokens, now about %s %s", p.Through, count(p.Before), count(p.After), p.Reason)
+	case *event.SessionChanged:
+		return settingsText(p)
+	}
+	return string(ev.Data)
 }
 
 // stored hands over the events recorded until now.

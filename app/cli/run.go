@@ -29,7 +29,7 @@ machine; --mode says what it may do there without asking:
   plan   it looks and plans; changes are refused
   ask    each change is asked about
   auto   what stays in the machine runs (the default)
-  full   as auto, and less is asked; what leaves the machine still is
+  full   as auto, and hosts that no rule covers are reached without a question
 
 Questions are shown as they come. A terminal takes the answer; without one they are
 answered in the window or with 'glasshouse approval answer', and the agent waits.

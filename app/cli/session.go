@@ -35,7 +35,7 @@ func (e *env) sessionCmd() *cobra.Command {
 		},
 	}
 	create.Flags().StringVar(&title, "title", "", "title")
-	create.Flags().StringVar(&mode, "mode", "", "auto (the default: what stays in the machine runs), ask (before every change) or plan (changes are refused)")
+	create.Flags().StringVar(&mode, "mode", "", "plan (changes are refused), ask (before every change), auto (the default: what stays in the machine runs) or full (as auto, and hosts are reached without a question)")
 	create.Flags().StringVar(&class, "class", "", "ephemeral, task or workspace (default task)")
 	create.Flags().StringArrayVar(&checks, "check", nil, "a shell command whose success says that the result is right")
 	var project string
@@ -68,9 +68,20 @@ func (e *env) sessionCmd() *cobra.Command {
 			} else if there == 0 {
 				e.note("no sessions; start one with 'glasshouse session create PROJECT' or 'glasshouse run'")
 			}
+			used := map[domain.SessionID]string{}
+			for _, s := range ss {
+				if s.Agent != "model" || e.json {
+					continue
+				}
+				var a httpapi.SessionAnswer
+				if err := c.get(cmd.Context(), "/v1/sessions/"+string(s.ID), nil, &a); err != nil {
+					return err
+				}
+				used[s.ID] = usedText(a.Spent)
+			}
 			return e.print(ss, func(w io.Writer) {
 				for _, s := range ss {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.ID, name(s.ProjectID), s.Agent, s.State, one(s.Title))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, name(s.ProjectID), s.Agent, s.State, used[s.ID], one(s.Title))
 				}
 			})
 		},
@@ -89,7 +100,9 @@ func (e *env) sessionCmd() *cobra.Command {
 				return err
 			}
 			return e.print(s, func(w io.Writer) {
-				fmt.Fprintf(w, "id\t%s\nproject\t%s\nagent\t%s\nstate\t%s\nsteps\t%d\n\n%s", s.ID, s.ProjectID, s.Agent, s.State, s.Steps, s.Preset)
+				fmt.Fprintf(w, "id\t%s\nproject\t%s\nagent\t%s\nstate\t%s\nsteps\t%d\n", s.ID, s.ProjectID, s.Agent, s.State, s.Steps)
+				showAgent(w, s)
+				fmt.Fprintf(w, "\n%s", s.Preset)
 			})
 		},
 	}
@@ -115,7 +128,7 @@ func (e *env) sessionCmd() *cobra.Command {
 		},
 	}
 	cancel.Flags().StringVar(&step, "step", "", "one step")
-	cmd.AddCommand(create, list, show, end, cancel)
+	cmd.AddCommand(create, list, show, e.sessionSetCmd(), e.sessionSayCmd(), e.sessionWatchCmd(), e.sessionStopCmd(), cancel, end)
 	return cmd
 }
 
