@@ -32,6 +32,8 @@ import (
 	"glasshouse/backend/machine"
 	"glasshouse/backend/policy"
 	"glasshouse/backend/project"
+	"glasshouse/backend/secret"
+	"glasshouse/backend/secret/keychain"
 	"glasshouse/backend/session"
 	"glasshouse/backend/terminal"
 	"glasshouse/backend/tool"
@@ -48,6 +50,7 @@ type Options struct {
 	Paths   config.Paths
 	Version string
 	Log     io.Writer
+	Secrets secret.Store // where keys are kept; nil = the computer's keychain
 }
 
 // Core is a running core.
@@ -68,6 +71,7 @@ type Core struct {
 	projects  *project.Service
 	sessions  *session.Service
 	turns     *turn.Service
+	models    *models
 	terminals *terminal.Service
 	browsers  *browsers
 	rules     *policy.Store
@@ -143,7 +147,15 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 		}
 		proc.UseSelf(self)
 	}
-	if c.events, err = eventlog.Open(opt.Paths.Data, eventlog.Options{}); err != nil {
+	// Keys are known before anything is recorded in which one could be.
+	keys := opt.Secrets
+	if keys == nil {
+		keys = keychain.New("glasshouse")
+	}
+	scrub := &secret.Scrubber{}
+	c.models = newModels(opt.Paths, keys, scrub, c.record, c.log)
+	c.models.learnEnv()
+	if c.events, err = eventlog.Open(opt.Paths.Data, eventlog.Options{Scrub: scrub.JSON, ScrubBlob: scrub.Writer}); err != nil {
 		return nil, err
 	}
 	clean, err := c.lastEnd(ctx)
@@ -218,6 +230,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
 	c.goes(c.projects.RepeatProgress)
 	c.goes(c.measure)
+	c.goes(c.models.learn)
 	c.goes(c.followFiles)
 	return c, nil
 }
@@ -293,7 +306,7 @@ func (c *Core) serve() error {
 
 // Handler is the door /v1.
 func (c *Core) Handler() http.Handler {
-	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
+	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Models: c.models, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
 		Tools: c.tools.List, Turns: c.turns, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
 		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload, LookAt: c.lookAt})
 }

@@ -97,6 +97,9 @@ func (c *Core) doctor(ctx context.Context) httpapi.Doctor {
 	} else {
 		add("settings", nil, "read", "")
 	}
+	lines := c.models.doctor(ctx)
+	d.OK = d.OK && lines[0].OK
+	d.Lines = append(d.Lines, lines...)
 	d.Lines = append(d.Lines, space("disk for data", c.opt.Paths.Data), space("disk for images", c.opt.Paths.Cache))
 	if missing := image.MissingTools(); len(missing) > 0 {
 		d.Lines = append(d.Lines, httpapi.DoctorLine{Name: "image tools", Text: "missing: " + strings.Join(missing, ", "), Fix: "install them, or run 'make setup'"})

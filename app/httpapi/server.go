@@ -42,6 +42,7 @@ type Services struct {
 	Ledger    *approval.Ledger
 	Terminals *terminal.Service
 	Browsers  Browsers
+	Models    Models
 	Tools     func() []tool.Tool
 	// Turns lets agents work.
 	Turns *turn.Service
@@ -247,6 +248,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.comments(api)
 	sv.terminals(api)
 	sv.settings(api)
+	sv.models(api)
 	sv.source(api)
 	sv.events(api)
 	payloads(api)

@@ -45,6 +45,8 @@ type blobWriter struct {
 	log        *Log
 	f          *os.File
 	h          hash.Hash
+	to         io.Writer // to both
+	scrub      io.WriteCloser
 	size       int64
 	limit      int64
 	dropped    int64
@@ -61,7 +63,13 @@ func (l *Log) CreateBlob(limit int64, mime, name string) (event.BlobWriter, erro
 	if err != nil {
 		return nil, explain("The artefact cannot be written", err)
 	}
-	return &blobWriter{log: l, f: f, h: sha256.New(), limit: limit, mime: mime, name: name}, nil
+	w := &blobWriter{log: l, f: f, h: sha256.New(), limit: limit, mime: mime, name: name}
+	w.to = io.MultiWriter(f, w.h)
+	if l.opt.ScrubBlob != nil {
+		w.scrub = l.opt.ScrubBlob(w.to)
+		w.to = w.scrub
+	}
+	return w, nil
 }
 
 // Write never fails for being past the limit, see Dropped.
@@ -77,13 +85,11 @@ func (w *blobWriter) Write(p []byte) (int, error) {
 		keep = keep[:max(room, 0)]
 		w.dropped += int64(len(p) - len(keep))
 	}
-	n, err := w.f.Write(keep)
-	w.h.Write(keep[:n])
-	w.size += int64(n)
-	if err != nil {
+	if n, err := w.to.Write(keep); err != nil {
 		w.err = explain("The artefact cannot be written", err)
 		return n, w.err
 	}
+	w.size += int64(len(keep))
 	return len(p), nil
 }
 
@@ -107,6 +113,11 @@ func (w *blobWriter) Abort() {
 func (w *blobWriter) Commit() (event.Blob, error) {
 	if w.ended {
 		return event.Blob{}, errors.New("the artefact is complete already")
+	}
+	if w.err == nil && w.scrub != nil {
+		if err := w.scrub.Close(); err != nil {
+			w.err = explain("The artefact cannot be written", err)
+		}
 	}
 	if w.err != nil {
 		w.Abort()

@@ -20,6 +20,8 @@
 package eventlog
 
 import (
+	"encoding/json"
+	"io"
 	"time"
 
 	"glasshouse/backend/domain"
@@ -47,6 +49,14 @@ type Options struct {
 	Ring int
 	// Transients is how many transient events a subscription holds (default 512).
 	Transients int
+	// Scrub takes what must not be kept out of a payload before it is stored, told to
+	// anybody or hashed; nil = nothing. It returns valid JSON of the same shape, no
+	// longer, and may be called from any goroutine.
+	Scrub func(json.RawMessage) json.RawMessage
+	// ScrubBlob does the same for the bytes of an artefact: it returns a writer that
+	// hands on to w as many bytes as it is given, all of them once it is closed. Close
+	// leaves w open. nil = nothing.
+	ScrubBlob func(w io.Writer) io.WriteCloser
 }
 
 // Filter selects events. Empty fields select everything.

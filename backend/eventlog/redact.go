@@ -47,7 +47,7 @@ func (l *Log) Redact(ctx context.Context, id int64, replacement event.Payload, b
 		return event.Envelope{}, invalid("Event %d records a redaction and cannot be redacted itself", id)
 	}
 	n := event.New{Stream: old[0].Stream, Origin: old[0].Origin, Payload: replacement}
-	e, err := envelope(&n)
+	e, err := l.envelope(&n)
 	if err != nil {
 		return event.Envelope{}, err
 	}
@@ -58,7 +58,7 @@ func (l *Log) Redact(ctx context.Context, id int64, replacement event.Payload, b
 	note := event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: by,
 		ProjectID: old[0].ProjectID, SessionID: old[0].SessionID, StepID: old[0].StepID,
 		Payload: &event.LogRedacted{Event: id, Replacement: hex.EncodeToString(digest[:]), Reason: reason, By: by}}
-	ne, err := envelope(&note)
+	ne, err := l.envelope(&note)
 	if err != nil {
 		return event.Envelope{}, err
 	}

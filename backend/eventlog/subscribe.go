@@ -179,7 +179,7 @@ func (s *Subscription) All(ctx context.Context) iter.Seq2[event.Envelope, error]
 // waits and never stores; an event of a type that is stored is refused.
 func (l *Log) Publish(events ...event.New) error {
 	for i := range events {
-		e, err := envelope(&events[i])
+		e, err := l.envelope(&events[i])
 		if err != nil {
 			return err
 		}

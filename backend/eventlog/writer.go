@@ -69,7 +69,7 @@ func (l *Log) Append(ctx context.Context, events ...event.New) ([]event.Envelope
 	}
 	req := &request{ctx: ctx, events: make([]event.Envelope, len(events)), reply: make(chan error, 1)}
 	for i := range events {
-		e, err := envelope(&events[i])
+		e, err := l.envelope(&events[i])
 		if err != nil {
 			return nil, err
 		}
@@ -110,8 +110,8 @@ func (l *Log) submit(ctx context.Context, req *request) error {
 	}
 }
 
-// envelope checks a new event and encodes its payload.
-func envelope(n *event.New) (event.Envelope, error) {
+// envelope checks a new event and encodes its payload, without what must not be kept.
+func (l *Log) envelope(n *event.New) (event.Envelope, error) {
 	if n.Payload == nil {
 		return event.Envelope{}, invalid("An event without a payload cannot be recorded")
 	}
@@ -135,6 +135,9 @@ func envelope(n *event.New) (event.Envelope, error) {
 		return event.Envelope{}, domain.E(domain.CodeInvalid, fmt.Sprintf("The payload of a %s event is not valid JSON", typ), "", err)
 	}
 	data := bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})
+	if l.opt.Scrub != nil {
+		data = l.opt.Scrub(data)
+	}
 	if len(data) > MaxPayload {
 		return event.Envelope{}, domain.E(domain.CodeTooLarge,
 			fmt.Sprintf("The payload of a %s event has %d bytes, at most %d are stored inline", typ, len(data), MaxPayload),

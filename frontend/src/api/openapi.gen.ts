@@ -72,6 +72,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/default-model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say which model is meant where none is named */
+        post: operations["set-default-model"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/doctor": {
         parameters: {
             query?: never;
@@ -188,6 +205,76 @@ export interface paths {
         put?: never;
         /** Check the log's hash chain */
         post: operations["verify-log"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The models that are set up, and where their keys are */
+        get: operations["list-models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Set a model up, or change it */
+        put: operations["put-model"];
+        post?: never;
+        /** Forget a model and its key */
+        delete: operations["delete-model"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{name}/key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Put a model's key into the keychain; no call gives it out again */
+        put: operations["put-model-key"];
+        post?: never;
+        /** Take a model's key out of the keychain */
+        delete: operations["delete-model-key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{name}/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ask a model one tiny question, to see whether it answers; it is recorded nowhere */
+        post: operations["try-model"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1227,6 +1314,10 @@ export interface components {
             /** @description a hunk's id, or file, content, rename, mode; empty = all of the file */
             unit?: string;
         };
+        DefaultInBody: {
+            /** @description empty = none: the only one is meant */
+            name: string;
+        };
         Doctor: {
             data: string;
             lines: components["schemas"]["DoctorLine"][] | null;
@@ -1549,6 +1640,11 @@ export interface components {
             /** Format: int64 */
             reasoning?: number;
         };
+        EventModelsChanged: {
+            by: string;
+            default: string;
+            names: string[] | null;
+        };
         EventOutputStream: {
             binary?: boolean;
             blob?: components["schemas"]["EventBlob"];
@@ -1582,6 +1678,7 @@ export interface components {
             "model.answered": components["schemas"]["EventModelAnswered"];
             "model.retried": components["schemas"]["EventModelRetried"];
             "model.told": components["schemas"]["EventModelTold"];
+            "models.changed": components["schemas"]["EventModelsChanged"];
             "plan.updated": components["schemas"]["EventPlanUpdated"];
             "project.created": components["schemas"]["EventProjectCreated"];
             "project.deleted": components["schemas"]["EventProjectDeleted"];
@@ -2063,6 +2160,106 @@ export interface components {
             problem?: string;
             state: string;
         };
+        ModelBody: {
+            /** @description address of a compatible server, such as http://127.0.0.1:11434/v1; empty = the provider's own */
+            base_url?: string;
+            /**
+             * Format: int64
+             * @description tokens that request and answer may have together; 0 = 128000
+             */
+            context?: number;
+            /**
+             * @description how much it thinks before it answers; empty = the server's usual
+             * @enum {string}
+             */
+            effort?: "" | "low" | "medium" | "high";
+            /**
+             * @description wire format
+             * @enum {string}
+             */
+            format: "openai-chat" | "openai-responses" | "anthropic";
+            /** @description environment variable with the key; a key in the keychain counts first */
+            key_env?: string;
+            /**
+             * Format: int64
+             * @description most tokens of an answer; 0 = 8192
+             */
+            max_output?: number;
+            /** @description the server's name for the model */
+            model: string;
+            /** @description as in the path, or left out */
+            name?: string;
+            /** @description without one, costs are not known */
+            price?: components["schemas"]["Price"];
+            /** @description it cannot see pictures */
+            text_only?: boolean;
+        };
+        ModelTry: {
+            /** @description set when it was not asked at all */
+            code?: string;
+            error?: string;
+            hint?: string;
+            /** @description what kind of failure: auth, quota, rate, busy, server, network, timeout, too_long, invalid, not_found, protocol */
+            kind?: string;
+            ok: boolean;
+            /** @description the model's name as the server gave it */
+            served?: string;
+            /** @description what it answered */
+            text?: string;
+            /** Format: int64 */
+            took_ms: number;
+            usage: components["schemas"]["Usage"];
+        };
+        ModelView: {
+            /** @description address of a compatible server, such as http://127.0.0.1:11434/v1; empty = the provider's own */
+            base_url?: string;
+            /**
+             * Format: int64
+             * @description tokens that request and answer may have together; 0 = 128000
+             */
+            context?: number;
+            /**
+             * @description how much it thinks before it answers; empty = the server's usual
+             * @enum {string}
+             */
+            effort?: "" | "low" | "medium" | "high";
+            /**
+             * @description wire format
+             * @enum {string}
+             */
+            format: "openai-chat" | "openai-responses" | "anthropic";
+            /**
+             * @description where its key is; none = none is set up and none is needed; missing = one is needed
+             * @enum {string}
+             */
+            key: "keychain" | "environment" | "none" | "missing";
+            /** @description environment variable with the key; a key in the keychain counts first */
+            key_env?: string;
+            /**
+             * Format: int64
+             * @description most tokens of an answer; 0 = 8192
+             */
+            max_output?: number;
+            /** @description the server's name for the model */
+            model: string;
+            /** @description how it is chosen: small letters, digits, . _ - */
+            name: string;
+            /** @description without one, costs are not known */
+            price?: components["schemas"]["Price"];
+            /** @description why it cannot be used as it is */
+            problem?: string;
+            /** @description it cannot see pictures */
+            text_only?: boolean;
+        };
+        ModelsView: {
+            /** @description the model that is meant where none is named; empty = the only one */
+            default: string;
+            /** @description where they are written */
+            file: string;
+            models: components["schemas"]["ModelView"][] | null;
+            /** @description why the file cannot be read now; models are then those from before */
+            problem?: string;
+        };
         NewProject: {
             /** @description branch of an address to begin at; empty = the one its HEAD names */
             branch?: string;
@@ -2136,6 +2333,22 @@ export interface components {
             rules: components["schemas"]["PolicyRule"][] | null;
             /** @description changes whenever a rule does */
             version: string;
+        };
+        Price: {
+            /**
+             * Format: double
+             * @description 0 = as input
+             */
+            cache_read?: number;
+            /**
+             * Format: double
+             * @description 0 = as input
+             */
+            cache_write?: number;
+            /** Format: double */
+            input: number;
+            /** Format: double */
+            output: number;
         };
         Problem: {
             /** Format: int64 */
@@ -2538,6 +2751,18 @@ export interface components {
         TurnOut: {
             turn_id: string;
         };
+        Usage: {
+            /** Format: int64 */
+            cache_read?: number;
+            /** Format: int64 */
+            cache_write?: number;
+            /** Format: int64 */
+            input: number;
+            /** Format: int64 */
+            output: number;
+            /** Format: int64 */
+            reasoning?: number;
+        };
         ViewedInBody: {
             /** @description the file's id */
             file: string;
@@ -2674,6 +2899,43 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "set-default-model": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DefaultInBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
+                };
             };
             /** @description Error */
             default: {
@@ -2898,6 +3160,215 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Report"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "list-models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "put-model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ModelBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "delete-model": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                /** @description as the person named the model */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "put-model-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description the key as the provider shows it */
+                    key: string;
+                };
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "delete-model-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                /** @description as the person named the model */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelsView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "try-model": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                /** @description as the person named the model */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Cache-Control"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelTry"];
                 };
             };
             /** @description Error */
