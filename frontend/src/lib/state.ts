@@ -2,6 +2,7 @@ import type { Data, Envelope } from '../api/types'
 import { foldBrowser } from './fold/browser'
 import { foldFiles } from './fold/files'
 import { about, type About } from './fold/fold'
+import { foldModel } from './fold/model'
 import { foldNet } from './fold/net'
 import { foldProject } from './fold/project'
 import { foldReview } from './fold/review'
@@ -53,6 +54,8 @@ export interface Step {
   failed?: string
   /** The turn it belongs to, if it belongs to one. */
   turn?: string
+  /** The answer of a model that asked for it. */
+  answer?: string
   cpu?: number
   rss?: number
   /** Paths the checkpoint could not hold. */
@@ -81,8 +84,74 @@ export interface Question {
   /** Set when it ended without an answer: expired, cancelled or superseded. */
   closed?: string
 }
-/** n counts the turns of the session from 1; files are the paths its steps changed. */
-export interface Turn { kind: 'turn'; turn: string; n: number; by: string; text: string; at: number; until?: number; result?: string; reason?: string; steps: number; files: Set<string> }
+/**
+ * n counts the turns of the session from 1; files are the paths its steps changed.
+ * goOn: it goes on where the last one ended, without a new prompt.
+ */
+export interface Turn { kind: 'turn'; turn: string; n: number; by: string; text: string; at: number; until?: number; result?: string; reason?: string; steps: number; files: Set<string>; agent?: string; goOn?: boolean; spent?: Spent }
+/** What answers of a model took: tokens as the server counted them, and money in billionths of a US dollar. */
+export interface Spent {
+  answers: number
+  /** Tokens read anew, from the server's cache, and anew and put into it; together they are what was sent. */
+  input: number
+  cached: number
+  wrote: number
+  output: number
+  /** Of output: what the model said to itself, where the server tells. */
+  reasoning: number
+  nanos: number
+  /** Answers whose cost nobody knows. */
+  unpriced: number
+}
+export type ModelPart = NonNullable<Data<'model.answered'>['parts']>[number]
+/** A call that an answer asked for; one that came to nothing has no step. */
+export interface ModelCall { key: string; tool: string; args: string; step?: string }
+/** An answer of a model, whole. */
+export interface Answer {
+  id: string
+  session: string
+  turn: string
+  n: number
+  model: string
+  served: string
+  /** Empty: of the conversation; "summary": about it. */
+  purpose: string
+  at: number
+  /** Text and thoughts, in their order, without what only the server reads. */
+  parts: { kind: 'text' | 'thought'; text: string }[]
+  calls: ModelCall[]
+  /** All parts, where they were too large to be told. */
+  blob?: Blob
+  stop: string
+  spent: Spent
+  used: number
+  size: number
+  attempts: number
+  first: number
+  took: number
+  /** How long it thought, where the page looked on. */
+  thought?: number
+}
+/** An answer that is being written: what came of it so far. It is for eyes only. */
+export interface Live {
+  answer: string
+  turn: string
+  attempt: number
+  at: number
+  /** The end of each that is kept; more says whether something before it or between is missing. */
+  text: string
+  thought: string
+  more: { text: boolean; thought: boolean }
+  /** Calls as far as they are written: the beginning of the arguments, and how many bytes they are. */
+  calls: { tool: string; args: string; size: number }[]
+  /** Bytes that came by now, by kind. */
+  came: { text: number; thought: number; call: number }
+  /** When the thought began, and how long it took once something else came. */
+  thinks?: number
+  thinksFor?: number
+}
+export interface Try { attempt: number; kind: string; status: number; reason: string; wait: number }
+export type PlanItem = { text: string; state: 'open' | 'doing' | 'done' | 'dropped' }
 export type Item =
   | { kind: 'step'; step: string }
   | { kind: 'ask'; question: string }
@@ -90,6 +159,13 @@ export type Item =
   | Turn
   | { kind: 'check'; name: string; ok: boolean; reason: string; at: number }
   | { kind: 'net'; net: Net }
+  /** high: about how many lines it is drawn as. */
+  | { kind: 'answer'; answer: string; high: number }
+  | { kind: 'retry'; answer: string; tries: Try[]; at: number }
+  /** A call that no step came of. */
+  | { kind: 'misfit'; tool: string; args: string; text: string; at: number }
+  | { kind: 'compact'; before: number; after: number; kept: string; summary: string; reason: string; at: number }
+  | { kind: 'resume'; at: number }
 /**
  * A session. Its lists only grow, in place; its sums are kept while events come, so
  * that no view has to go through all steps to know them.
@@ -122,6 +198,21 @@ export interface SessionState {
   turns: Map<string, number>
   /** The newest turn. */
   turn?: Turn
+  /** The model's name as the person gave it; empty: the usual one. */
+  model: string
+  /** The most it may cost, in billionths of a US dollar, and the most tokens it may use; 0: no limit. */
+  limitNanos: number
+  limitTokens: number
+  /** What its answers took in all. */
+  spent: Spent
+  /** How much of the model's context the newest answer took. */
+  context?: { used: number; size: number }
+  /** What the agent means to do. */
+  plan?: { turn: string; items: PlanItem[]; at: number }
+  /** What a model called, by the key of the call: the answer that asked, and the step that came of it. */
+  calls: Map<string, { answer?: string; step?: string }>
+  /** Where in the items the attempts that failed are, by answer. */
+  retries: Map<string, number>
 }
 export interface BrowserNow extends Data<'browser.changed'> { at: number }
 export type Imported = Data<'project.imported'>
@@ -201,9 +292,12 @@ export interface State {
   questions: Record<string, Question>
   /** The questions that wait, oldest first. */
   open: Set<string>
+  answers: Record<string, Answer>
+  /** What is being written now, by session: it changes often, and nothing else with it. */
+  live: Record<string, Live>
 }
 
-export const empty = (): State => ({ last: 0, version: '', projects: table(), sessions: table(), steps: table(), questions: table(), open: new Set() })
+export const empty = (): State => ({ last: 0, version: '', projects: table(), sessions: table(), steps: table(), questions: table(), open: new Set(), answers: table(), live: table() })
 
 /** The questions that wait, oldest first. */
 export const waiting = (s: State): Question[] => [...s.open].map((id) => s.questions[id]).filter((q): q is Question => open(q))
@@ -221,7 +315,8 @@ export function apply(s: State, e: Envelope): State {
 }
 
 const folds: Record<string, (a: About, e: Envelope) => void> = {
-  core: (a, e) => { foldProject(a, e); foldBrowser(a, e) }, browser: foldBrowser, project: foldProject, machine: foldProject,
-  session: foldSession, turn: foldSession, message: (a, e) => { foldSession(a, e); foldReview(a, e) }, check: foldSession,
+  core: (a, e) => { foldProject(a, e); foldBrowser(a, e); foldModel(a, e) }, browser: foldBrowser, project: foldProject, machine: foldProject,
+  session: (a, e) => { foldSession(a, e); foldModel(a, e) }, turn: (a, e) => { foldSession(a, e); foldModel(a, e) }, message: (a, e) => { foldSession(a, e); foldReview(a, e); foldModel(a, e) },
+  model: foldModel, plan: foldModel, context: foldModel, check: foldSession,
   terminal: foldTerminal, approval: foldQuestion, step: foldStep, egress: foldNet, rule: foldNet, files: foldFiles, review: foldReview, push: foldReview,
 }

@@ -46,6 +46,8 @@ export function turnWords(result: string): Said {
       return { text: 'Cancelled', tone: 'soft' }
     case 'interrupted':
       return { text: 'Interrupted', tone: 'wait' }
+    case 'stopped':
+      return { text: 'Stopped', tone: 'wait' }
   }
   return { text: line(result, 40), tone: 'soft' }
 }

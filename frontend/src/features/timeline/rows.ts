@@ -71,9 +71,11 @@ export class Rows {
 export function guess(item: Item | undefined): number {
   switch (item?.kind) {
     case 'turn':
-      return 36 + (item.reason ? 40 : 0)
+      return 36 + (item.reason ? 40 : 0) + (item.agent === 'model' ? 18 + 19 * Math.min(3, Math.floor(item.text.length / 46)) : 0)
     case 'say':
       return 28 + 18 * Math.min(22, Math.floor(item.text.length / 64) + (item.text.match(/\n/g)?.length ?? 0))
+    case 'answer':
+      return 13 + 20 * item.high
     case 'ask':
       return 200
     default:
@@ -85,6 +87,10 @@ export function guess(item: Item | undefined): number {
 export interface Place {
   rows: Rows
   opened: Set<string>
+  /** Answers that are drawn whole, however long they are. */
+  full: Set<string>
+  /** Whether the plan is open; unset: as the turn goes. */
+  plan?: boolean
   /** Sizes of rows that were drawn, by item. */
   sizes: Map<number | string | bigint, number>
   pinned: boolean
@@ -103,6 +109,6 @@ export function placeOf(page: object, session: string): Place {
   let all = places.get(page)
   if (!all) places.set(page, (all = new Map()))
   let p = all.get(session)
-  if (!p) all.set(session, (p = { rows: new Rows(), opened: new Set(), sizes: new Map(), pinned: true, seen: 0, cursor: -1, top: 0, over: 0 }))
+  if (!p) all.set(session, (p = { rows: new Rows(), opened: new Set(), full: new Set(), sizes: new Map(), pinned: true, seen: 0, cursor: -1, top: 0, over: 0 }))
   return p
 }

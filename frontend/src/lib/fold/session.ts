@@ -1,20 +1,24 @@
 import type { Envelope } from '../../api/types'
 import type { Question, State } from '../state'
 import { open } from '../state'
+import { nothing } from './model'
 import type { About } from './fold'
 
 export function foldSession({ s, session, put }: About, { type, data: d, at, actor }: Envelope) {
   switch (type) {
     case 'session.created':
-      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map() }
+      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map(), model: d.model ?? '', limitNanos: d.limit_nanos ?? 0, limitTokens: d.limit_tokens ?? 0, spent: nothing(), calls: new Map(), retries: new Map() }
       break
     case 'session.state':
       put.session({ state: d.state, reason: d.reason ?? '' })
       break
+    case 'session.changed':
+      put.session({ ...(d.mode === undefined ? {} : { mode: d.mode || 'auto' }), ...(d.model === undefined ? {} : { model: d.model }), ...(d.limit_nanos === undefined ? {} : { limitNanos: d.limit_nanos }), ...(d.limit_tokens === undefined ? {} : { limitTokens: d.limit_tokens }) })
+      break
     case 'turn.started':
       if (!session) break
       session.turns.set(d.turn_id, session.items.length)
-      put.item({ kind: 'turn', turn: d.turn_id, n: session.turns.size, by: actor ?? '', text: d.prompt ?? '', at, steps: 0, files: new Set() })
+      put.item({ kind: 'turn', turn: d.turn_id, n: session.turns.size, by: actor ?? '', text: d.prompt ?? '', at, steps: 0, files: new Set(), ...(d.agent ? { agent: d.agent } : {}), ...(d.go_on ? { goOn: true } : {}) })
       break
     case 'turn.ended':
       put.turn(d.turn_id, { result: d.result, reason: d.reason, until: at })

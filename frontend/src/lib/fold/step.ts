@@ -1,5 +1,6 @@
 import type { Envelope } from '../../api/types'
 import { sealTouched } from './files'
+import { calledAs } from './model'
 import type { About } from './fold'
 
 /** How much of a running step's output is kept to be looked at: at least this, at most twice it. */
@@ -12,6 +13,7 @@ export function foldStep(about: About, e: Envelope) {
     case 'step.requested': {
       if (!session || !e.step_id) break
       s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', asks: 0, net: [], turn: d.turn_id }
+      if (d.key) calledAs(about, d.key, e.step_id)
       session.steps.push(e.step_id)
       session.busy.add(e.step_id)
       put.item({ kind: 'step', step: e.step_id })
