@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -95,6 +96,8 @@ func reason(err error) (model.ErrorKind, string) {
 	case strings.Contains(text, "response headers exceeded"), strings.Contains(text, "too many 1xx"), strings.Contains(text, "malformed"),
 		strings.Contains(text, "header list larger"), strings.Contains(text, "invalid byte in chunk length"), strings.Contains(text, "chunk"):
 		return model.ErrProtocol, fmt.Sprintf("%s does not speak HTTP as it should: %s", at, text)
+	case errors.Is(err, bufio.ErrTooLong):
+		return model.ErrProtocol, fmt.Sprintf("%s sent a line that is longer than any should be", at)
 	case errors.As(err, &syntax), errors.As(err, &typed):
 		return model.ErrProtocol, fmt.Sprintf("%s sent what is no JSON of the expected form: %s", at, text)
 	}
