@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -260,7 +261,7 @@ func (s *Service) Ask(ctx context.Context, id domain.SessionID, r approval.Reque
 	if err == nil {
 		return out, nil
 	}
-	if s.ctx.Err() == nil {
+	if !errors.Is(context.Cause(wait), errLeaving) {
 		if closed, cerr := s.cfg.Ledger.Close(context.WithoutCancel(ctx), ask, approval.Cancelled); cerr == nil {
 			out = closed
 		}
