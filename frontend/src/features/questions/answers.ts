@@ -6,12 +6,15 @@ type Choice = Question['choices'][number]
 /** A key pressed within so many milliseconds after the card got the focus was meant for something else. */
 export const TOO_SOON = 350
 
-export const refuses = (c: Choice): boolean => c.id === 'deny' || c.grant?.decision === 'deny'
+export const refuses = (c: Choice): boolean => c.id === 'deny' || c.id === 'stop' || c.grant?.decision === 'deny'
+
+/** Questions of the agent's loop itself: near a limit, and the same call over and over. They belong to no step. */
+export const ofLoop = (q: Question): boolean => q.kind === 'limit' || q.kind === 'loop'
 
 /** An answer that saves a rule for a whole project is asked about once more. */
 export const wide = (c: Choice): boolean => c.id === 'project' && !refuses(c) && !!c.covers
 
-const KEYS = table<string[]>({ once: ['Enter'], session: ['s'], project: ['p'], deny: ['Backspace', 'd'] })
+const KEYS = table<string[]>({ once: ['Enter'], session: ['s'], project: ['p'], deny: ['Backspace', 'd'], go_on: ['Enter'], stop: ['Backspace', 'd'] })
 
 /** The keys that give an answer while the card has the focus, the shown one first. */
 export function keyOf(c: Choice, at: number, q: Question): string[] {
