@@ -149,7 +149,8 @@ var errNoTurn = domain.E(domain.CodeConflict, "that turn is not running", "it ha
 func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason string, actor domain.Actor) (event.TurnEnded, error) {
 	var checks []event.Check
 	var err error
-	if derr := a.do(ctx, func() {
+	// Its end is recorded although the caller is stopped: only the checks are cut short.
+	if derr := a.do(context.WithoutCancel(ctx), func() {
 		if a.turn.id != turn || turn == "" || a.turn.wrapup {
 			err = errNoTurn
 			return
