@@ -11,20 +11,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"glasshouse/app/httpapi"
 	"glasshouse/backend/model"
 )
 
 // models is what is set up.
-type models struct {
-	Default string     `json:"default"`
-	Models  []modelRow `json:"models"`
-}
-
-type modelRow struct {
-	model.Config
-	Key     string `json:"key"` // "keychain", "environment", "none", "missing"
-	Problem string `json:"problem,omitempty"`
-}
+type models struct{ httpapi.ModelsView }
 
 func (c *Client) models(ctx context.Context) (m models, err error) {
 	return m, c.get(ctx, "/v1/models", nil, &m)
@@ -33,15 +25,26 @@ func (c *Client) models(ctx context.Context) (m models, err error) {
 func (m models) named(name string) (modelRow, bool) {
 	for _, r := range m.Models {
 		if r.Name == name {
-			return r, true
+			return modelRow{r}, true
 		}
 	}
 	return modelRow{}, false
 }
 
+// usual is the model that is meant where none is named, if there is one.
+func (m models) usual() string {
+	if m.Default == "" && len(m.Models) == 1 {
+		return m.Models[0].Name
+	}
+	return m.Default
+}
+
+// modelRow is one of them.
+type modelRow struct{ httpapi.ModelView }
+
 func modelPath(name, rest string) string { return "/v1/models/" + url.PathEscape(name) + rest }
 
-// noModel says that a model is not set up. It does not repeat the name: it may be a key
+// none says that a model is not set up. It does not repeat the name: it may be a key
 // that was given in the wrong place.
 func (m models) none() error {
 	if len(m.Models) == 0 {
@@ -61,7 +64,7 @@ func modelFit(ctx context.Context, c *Client, name string) error {
 		return err
 	}
 	if name == "" {
-		name = m.Default
+		name = m.usual()
 	}
 	r, there := m.named(name)
 	switch {
@@ -109,10 +112,15 @@ func (e *env) modelListCmd() *cobra.Command {
 			if len(m.Models) == 0 {
 				e.note("no model is set up; 'glasshouse model add --help' shows how")
 			}
+			if m.Problem != "" {
+				e.note("%s cannot be read, so what it held before counts: %s", m.File, one(m.Problem))
+			} else if m.usual() == "" && len(m.Models) > 0 {
+				e.note("none is the default one; choose with 'glasshouse model default NAME'")
+			}
 			return e.print(m, func(w io.Writer) {
-				for _, r := range m.Models {
-					star := " "
-					if r.Name == m.Default {
+				for _, v := range m.Models {
+					r, star := modelRow{v}, " "
+					if r.Name == m.usual() {
 						star = "*"
 					}
 					at := r.BaseURL
@@ -242,17 +250,8 @@ func (e *env) modelAddCmd() *cobra.Command {
 			if _, there := m.named(conf.Name); there {
 				return fmt.Errorf("there is a model %s already\n  change it with 'glasshouse model edit %s'", one(conf.Name), one(conf.Name))
 			}
-			if err := c.call(ctx, "PUT", modelPath(conf.Name, ""), nil, conf, nil); err != nil {
+			if err := c.call(ctx, "PUT", modelPath(conf.Name, ""), nil, conf, &m); err != nil {
 				return err
-			}
-			if m, err = c.models(ctx); err != nil {
-				return err
-			}
-			if m.Default == "" && len(m.Models) == 1 {
-				if err := c.post(ctx, "/v1/default-model", nil, map[string]string{"name": conf.Name}, nil); err != nil {
-					return err
-				}
-				m.Default = conf.Name
 			}
 			return e.showModel(m, conf.Name)
 		},
@@ -267,9 +266,9 @@ func (e *env) showModel(m models, name string) error {
 	if !there {
 		return m.none()
 	}
-	err := e.print(r, func(w io.Writer) {
+	err := e.print(r.ModelView, func(w io.Writer) {
 		text := fmt.Sprintf("%s: %s, %s; %s", one(r.Name), one(r.Model), r.keyText(), priceText(r.Price))
-		if r.Name == m.Default {
+		if r.Name == m.usual() {
 			text += "; the default model"
 		}
 		fmt.Fprintln(w, text)
@@ -279,6 +278,8 @@ func (e *env) showModel(m models, name string) error {
 		e.note("it cannot be used yet: %s", one(r.Problem))
 	case r.Key == "missing", r.Key == "none" && r.BaseURL == "":
 		e.note("give its key with 'glasshouse model key %s'", one(name))
+	case m.usual() == "":
+		e.note("it is chosen by --model; 'glasshouse model default %s' makes it the one that works when none is named", one(name))
 	default:
 		e.note("try it with 'glasshouse model try %s'", one(name))
 	}
@@ -312,10 +313,7 @@ func (e *env) modelEditCmd() *cobra.Command {
 			if err := o.apply(&r.Config, cmd.Flags()); err != nil {
 				return err
 			}
-			if err := c.call(ctx, "PUT", modelPath(r.Name, ""), nil, r.Config, nil); err != nil {
-				return err
-			}
-			if m, err = c.models(ctx); err != nil {
+			if err := c.call(ctx, "PUT", modelPath(r.Name, ""), nil, r.Config, &m); err != nil {
 				return err
 			}
 			return e.showModel(m, r.Name)
@@ -337,7 +335,7 @@ func (e *env) modelRemoveCmd() *cobra.Command {
 			if err := c.call(cmd.Context(), "DELETE", modelPath(r.Name, ""), nil, nil, nil); err != nil {
 				return err
 			}
-			if m.Default == r.Name {
+			if m.Default == r.Name && len(m.Models) > 2 {
 				e.note("it was the default model; choose another with 'glasshouse model default NAME'")
 			}
 			return nil
@@ -384,19 +382,12 @@ func (e *env) modelTryCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var a struct {
-				OK    bool        `json:"ok"`
-				Text  string      `json:"text"`
-				Usage model.Usage `json:"usage"`
-				Took  int64       `json:"took_ms"`
-				Error string      `json:"error"`
-				Kind  string      `json:"kind"`
-			}
+			var a httpapi.ModelTry
 			if err := c.post(ctx, modelPath(r.Name, "/try"), nil, nil, &a); err != nil {
 				return err
 			}
 			if !a.OK && !e.json {
-				return fmt.Errorf("the model %s does not answer: %s\n  %s", one(r.Name), a.Error, tryHint(a.Kind, r))
+				return fmt.Errorf("the model %s does not answer: %s\n  %s", one(r.Name), a.Error, or(a.Hint, tryHint(a.Kind, r)))
 			}
 			if err := e.print(a, func(w io.Writer) {
 				fmt.Fprintf(w, "%s\n", safe(strings.TrimSpace(a.Text), true))
@@ -406,7 +397,7 @@ func (e *env) modelTryCmd() *cobra.Command {
 			if !a.OK {
 				return exitCode(1)
 			}
-			text := fmt.Sprintf("%s in, %s out, %.1f s", count(a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite), count(a.Usage.Output), float64(a.Took)/1000)
+			text := fmt.Sprintf("%s in, %s out, %.1f s", count(a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite), count(a.Usage.Output), float64(a.TookMS)/1000)
 			if r.Price != nil {
 				text += ", " + cost(r.Price.Cost(a.Usage))
 			}
@@ -417,8 +408,8 @@ func (e *env) modelTryCmd() *cobra.Command {
 }
 
 // tryHint says what to do about a model that does not answer.
-func tryHint(kind string, r modelRow) string {
-	switch model.ErrorKind(kind) {
+func tryHint(kind model.ErrorKind, r modelRow) string {
+	switch kind {
 	case model.ErrAuth:
 		return "give a key with 'glasshouse model key " + one(r.Name) + "'"
 	case model.ErrQuota:

@@ -178,17 +178,12 @@ the showing alone.`,
 
 // newestTurn finds the turn that began last and the event before it.
 func (c *Client) newestTurn(ctx context.Context, session string) (turn domain.TurnID, before int64, err error) {
-	q := url.Values{"session_id": {session}, "limit": {"5000"}, "tail": {"true"}}
-	for {
+	const most = 1000
+	q := url.Values{"session_id": {session}, "limit": {fmt.Sprint(most)}, "tail": {"true"}}
+	for more := true; more; {
 		var page []event.Envelope
 		if err := c.get(ctx, "/v1/log", q, &page); err != nil {
 			return "", 0, err
-		}
-		if len(page) == 0 {
-			if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
-				return "", 0, err
-			}
-			return "", 0, fmt.Errorf("no agent has worked in the session %s\n  'glasshouse run --session %s' lets one", one(session), one(session))
 		}
 		for i := len(page) - 1; i >= 0; i-- {
 			if page[i].Type != "turn.started" {
@@ -200,6 +195,12 @@ func (c *Client) newestTurn(ctx context.Context, session string) (turn domain.Tu
 			}
 			return p.(*event.TurnStarted).Turn, page[i].ID - 1, nil
 		}
-		q.Set("before", fmt.Sprint(page[0].ID))
+		if more = len(page) == most; more {
+			q.Set("before", fmt.Sprint(page[0].ID))
+		}
 	}
+	if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
+		return "", 0, err
+	}
+	return "", 0, fmt.Errorf("no agent has worked in the session %s\n  'glasshouse run --session %s' lets one", one(session), one(session))
 }
