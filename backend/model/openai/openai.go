@@ -1,0 +1,245 @@
+// Package openai speaks OpenAI's two wire formats, Chat Completions and Responses. Many
+// other servers speak the first (Ollama, llama.cpp, vLLM, LM Studio, OpenRouter,
+// DeepSeek, …), each a little differently; where they differ the reader is lenient and
+// the writer sends what all of them take.
+package openai
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/openai/openai-go/v3/option"
+
+	"glasshouse/backend/model"
+	"glasshouse/backend/model/wire"
+)
+
+const (
+	ownAddress = "https://api.openai.com/v1"
+
+	// maxAnswer is the most bytes of text, thoughts, calls and opaque parts together.
+	maxAnswer = 8 << 20
+	// maxEvent is the most bytes of one event of a stream, and of a body that is no stream.
+	maxEvent = 16 << 20
+	// maxCalls is the most calls of one answer.
+	maxCalls = 128
+	// maxRefusal is how much is read of a body that says why there is no answer.
+	maxRefusal = 256 << 10
+)
+
+type client struct {
+	cfg  model.Config
+	key  string
+	own  bool // the address is the provider's, not a compatible server's
+	opts []option.RequestOption
+}
+
+// New makes a client of one model; cfg.Format says of which of the two formats. Nothing
+// is taken from the environment. With an empty key no Authorization header is sent. hc
+// should be of package wire, which bounds times and sizes.
+func New(cfg model.Config, key string, hc *http.Client) model.Client {
+	c := &client{cfg: cfg, key: strings.TrimSpace(key), own: true}
+	address := ownAddress
+	if cfg.BaseURL != "" {
+		address = cfg.BaseURL
+		c.own = isOwn(address)
+	}
+	c.opts = []option.RequestOption{
+		option.WithBaseURL(address),
+		option.WithAPIKey(c.key),
+		option.WithHTTPClient(hc),
+		option.WithMaxRetries(0),
+		option.WithMiddleware(c.refuse),
+	}
+	return c
+}
+
+// isOwn reports whether an address is OpenAI's, or Azure's, which is as strict.
+func isOwn(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	host := strings.ToLower(u.Hostname())
+	return host == "api.openai.com" || strings.HasSuffix(host, ".api.openai.com") || strings.HasSuffix(host, ".openai.azure.com")
+}
+
+// from names what gave an opaque part and may get it back.
+func (c *client) from() string { return string(c.cfg.Format) + ":" + c.cfg.Model }
+
+// Answer implements model.Client.
+func (c *client) Answer(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
+	if each == nil {
+		each = func(model.Delta) {}
+	}
+	a, err := c.answer(ctx, r, each)
+	if err != nil {
+		return model.Answer{}, wire.Error(ctx, err, c.key)
+	}
+	return a, nil
+}
+
+func (c *client) answer(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
+	if c.key != "" && !c.cfg.KeySafe() {
+		return model.Answer{}, &model.Error{Kind: model.ErrAuth, Message: fmt.Sprintf("%s is neither this machine nor reached over TLS, so the key is not sent there: use an https address, or take the key out", c.cfg.BaseURL)}
+	}
+	if strings.ContainsFunc(c.key, func(r rune) bool { return r <= ' ' || r == 127 }) {
+		return model.Answer{}, &model.Error{Kind: model.ErrAuth, Message: "the key holds spaces or control characters, which no key has: enter it again"}
+	}
+	// A derived context, so that whatever ends this ends the connection.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	var ask func(context.Context, model.Request) (*http.Response, error)
+	var read reader
+	switch c.cfg.Format {
+	case model.FormatChat:
+		ask, read = c.askChat, newChat(c.from(), each)
+	case model.FormatResponses:
+		ask, read = c.askResponses, newResponses(c.from(), each)
+	default:
+		return model.Answer{}, &model.Error{Kind: model.ErrInvalid, Message: fmt.Sprintf("the format %q is not one of OpenAI's", c.cfg.Format)}
+	}
+	resp, err := ask(ctx, r)
+	if err != nil {
+		return model.Answer{}, err
+	}
+	if resp == nil {
+		return model.Answer{}, &model.Error{Kind: model.ErrProtocol, Message: "the server gave no answer"}
+	}
+	defer resp.Body.Close()
+	a, err := decode(ctx, resp.Body, read)
+	if err != nil {
+		var f *failure
+		if errors.As(err, &f) {
+			return model.Answer{}, f.error(resp.StatusCode, resp.Header, c.key)
+		}
+		var e *model.Error
+		if errors.As(err, &e) && e.Status == 0 && e.RequestID == "" {
+			e.RequestID = wire.RequestID(resp.Header, c.key)
+		}
+		return model.Answer{}, err
+	}
+	if a.ID == "" {
+		a.ID = wire.RequestID(resp.Header, c.key)
+	}
+	return a, nil
+}
+
+// refuse turns a status that is no answer into an error, before the SDK looks at it: it
+// would read the whole body and lose the status where that is no JSON.
+func (c *client) refuse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	resp, err := next(req)
+	if err != nil || resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	// What can be read of the reason is enough; a body that breaks off has its status.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	return nil, parseFailure(body).error(resp.StatusCode, resp.Header, c.key)
+}
+
+// reader makes an answer of the events of a stream.
+type reader interface {
+	// event takes one event; done means that no more is needed.
+	event(e event) (done bool, err error)
+	// whole takes an answer that came at once, as one JSON value.
+	whole(body []byte) error
+	// end makes the answer once the stream ended in order; one that is not whole is an error.
+	end() (model.Answer, error)
+}
+
+// decode reads a body to its end or to the stream's last word.
+func decode(ctx context.Context, body io.Reader, read reader) (model.Answer, error) {
+	br := bufio.NewReaderSize(body, 32<<10)
+	first, err := firstByte(br)
+	if err == io.EOF {
+		return model.Answer{}, cutOff()
+	}
+	if err != nil {
+		return model.Answer{}, err
+	}
+	if first == '{' || first == '[' {
+		return decodeWhole(br, read)
+	}
+	es := &events{r: br, most: maxEvent}
+	for {
+		e, err := es.next()
+		if err == io.EOF {
+			return read.end()
+		}
+		if err != nil {
+			return model.Answer{}, err
+		}
+		if ctx.Err() != nil {
+			return model.Answer{}, context.Cause(ctx)
+		}
+		if e.last() {
+			return read.end()
+		}
+		done, err := read.event(e)
+		if err != nil {
+			return model.Answer{}, err
+		}
+		if done {
+			return read.end()
+		}
+	}
+}
+
+// firstByte skips white space, with which some servers keep a connection alive.
+func firstByte(br *bufio.Reader) (byte, error) {
+	for {
+		b, err := br.Peek(1)
+		if err != nil {
+			return 0, err
+		}
+		if b[0] != ' ' && b[0] != '\t' && b[0] != '\r' && b[0] != '\n' {
+			return b[0], nil
+		}
+		_, _ = br.Discard(1)
+	}
+}
+
+// decodeWhole reads an answer that was not streamed, which some servers and proxies
+// give whatever they were asked for.
+func decodeWhole(br *bufio.Reader, read reader) (model.Answer, error) {
+	body, err := io.ReadAll(io.LimitReader(br, maxEvent+1))
+	if err != nil {
+		return model.Answer{}, err
+	}
+	if len(body) > maxEvent {
+		return model.Answer{}, tooLarge("body", maxEvent)
+	}
+	if err := checkJSON(body); err != nil {
+		return model.Answer{}, err
+	}
+	if f := parseFailure(body); f.explicit {
+		return model.Answer{}, f
+	}
+	if err := read.whole(body); err != nil {
+		return model.Answer{}, err
+	}
+	return read.end()
+}
+
+func cutOff() error {
+	return &model.Error{Kind: model.ErrNetwork, Message: "the stream ended before the answer was whole"}
+}
+
+func protocol(format string, args ...any) error {
+	return &model.Error{Kind: model.ErrProtocol, Message: fmt.Sprintf(format, args...)}
+}
+
+func tooLarge(what string, most int) error {
+	return protocol("the server sent a %s of more than %d MiB", what, most>>20)
+}
