@@ -1,0 +1,148 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/model"
+)
+
+// inline is how many bytes of JSON of an answer or its results stand in an event; what
+// is larger goes into an artefact.
+const inline = 40 << 10
+
+// query is one question to a model on its way to a recorded answer.
+type query struct {
+	client  model.Client
+	cfg     model.Config
+	request *model.Request
+	purpose string
+	tries   int // most attempts; 0 = the usual
+
+	id   string // of the answer
+	text string
+}
+
+// query asks and records the answer before anything follows from it. A model.Error
+// leaves nothing but the attempts that were told of.
+func (t *turn) query(ctx context.Context, q *query) error {
+	q.id = domain.NewID("an")
+	saw := t.conv.last
+	begun := t.l.cfg.Now()
+	var first int64 = -1
+	d := newDeltas(t.room.Publish, t.room.Turn(), q.id)
+	retry := t.l.cfg.Retry
+	retry.Client = q.client
+	if q.tries > 0 {
+		retry.Attempts = q.tries
+	}
+	retry.Notify = func(f model.Failed) {
+		d.again()
+		first = -1
+		// That it is not recorded is no reason to give up the answer.
+		_ = t.room.Record(ctx, &event.ModelRetried{Turn: t.room.Turn(), Answer: q.id, Attempt: f.Attempt, Kind: string(f.Err.Kind), Status: f.Err.Status,
+			Reason: short(clean(reason(f.Err)), 2000), WaitMS: f.Wait.Milliseconds()})
+	}
+	a, err := retry.Answer(ctx, *q.request, func(p model.Delta) {
+		if first < 0 {
+			first = t.l.cfg.Now().Sub(begun).Milliseconds()
+		}
+		if q.purpose == "" {
+			d.add(p)
+		}
+	})
+	if err != nil {
+		d.cancel()
+		return err
+	}
+	d.end()
+	// It came and it cost: it is recorded also when the turn is being stopped.
+	ctx = context.WithoutCancel(ctx)
+	t.counted(q.request, a.Usage)
+	took := t.l.cfg.Now().Sub(begun).Milliseconds()
+	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Saw: saw, Model: q.cfg.Name, Served: short(line(a.Served, 200), 200),
+		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(a.Usage), Priced: q.cfg.Price != nil,
+		Context: a.Usage.Context(), Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
+	for _, p := range e.Parts {
+		if p.Kind == string(model.KindText) {
+			q.text += p.Text
+		}
+	}
+	raw, err := marshal(e.Parts)
+	if err != nil {
+		return err
+	}
+	if len(raw) > inline {
+		b, err := t.room.PutBlob(ctx, raw, "application/json", "answer.json")
+		if err != nil {
+			return err
+		}
+		e.PartsBlob, e.Parts = &b, cutParts(e.Parts)
+	}
+	return t.room.Record(ctx, e)
+}
+
+func reason(e *model.Error) string {
+	if e.Message != "" {
+		return e.Message
+	}
+	return e.Error()
+}
+
+// parts of an answer as they are recorded; each call gets its key here.
+func parts(a model.Answer, purpose string) (out []event.ModelPart) {
+	for _, p := range a.Parts {
+		e := event.ModelPart{Kind: string(p.Kind), Text: strings.ToValidUTF8(p.Text, "\uFFFD"), Opaque: []byte(p.Opaque), From: p.From}
+		switch p.Kind {
+		case model.KindText, model.KindThought:
+		case model.KindCall:
+			if purpose != "" || p.Call == nil {
+				continue // it was told that none may be made
+			}
+			e.Key, e.ID = domain.NewID("c"), strings.ToValidUTF8(p.Call.ID, "\uFFFD")
+			e.Tool, e.Args = strings.ToValidUTF8(p.Call.Tool, "\uFFFD"), strings.ToValidUTF8(p.Call.Args, "\uFFFD")
+		default:
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// cutParts is what stands in the event beside the artefact with all of it: enough to
+// see what it was, and to keep a conversation whole should the artefact be lost.
+func cutParts(ps []event.ModelPart) (out []event.ModelPart) {
+	room := inline * 3 / 4
+	for _, p := range ps {
+		p.Text, p.Args, p.Tool, p.ID, p.Opaque = short(p.Text, 400), short(p.Args, 400), short(p.Tool, 80), short(p.ID, 200), nil
+		raw, err := json.Marshal(p)
+		if err != nil {
+			continue
+		}
+		if room -= len(raw); room < 0 {
+			break
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// refusedAnswer words an answer that declines.
+func refusedAnswer(a *answer) error {
+	var b strings.Builder
+	for _, p := range a.parts {
+		if p.Kind == string(model.KindText) {
+			b.WriteString(p.Text)
+		}
+	}
+	said := strings.TrimSpace(clean(b.String()))
+	what := fmt.Sprintf("The model %s declined to answer", a.model)
+	if said != "" {
+		what += ": " + short(said, 2000)
+	}
+	return domain.E(domain.CodeDenied, what, "say it in another way, or choose another model", nil)
+}
