@@ -5,8 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,15 +22,24 @@ const MinValue = 8
 // nothing; its methods may be called from any goroutine.
 type Scrubber struct {
 	mu    sync.Mutex
-	known map[string]string // value → name
+	known map[string]string // value → what stands in its place
 	now   atomic.Pointer[matcher]
 }
 
-// New makes a scrubber that knows one value.
-func New(name, value string) *Scrubber {
-	s := &Scrubber{}
-	s.Learn(name, value)
-	return s
+// Hide returns a text without one secret, in whose place "[key]" stands. Secrets
+// below MinValue are taken out in plain alone, and below 4 bytes not at all.
+func Hide(text, value string) string {
+	switch {
+	case len(value) < 4:
+		return text
+	case len(value) < MinValue:
+		return strings.ReplaceAll(text, value, shortMark)
+	}
+	m := newMatcher(map[string]string{value: shortMark})
+	if !found(m, text) && !escaped(text) {
+		return text
+	}
+	return m.text(text)
 }
 
 // Learn adds a value. name is what stands in its place, such as "model gpt": letters,
@@ -50,7 +57,7 @@ func (s *Scrubber) Learn(name, value string) bool {
 	if s.known == nil {
 		s.known = map[string]string{}
 	}
-	s.known[value] = plainName(name)
+	s.known[value] = "[key of " + plainName(name) + "]"
 	s.now.Store(newMatcher(s.known))
 	return true
 }
@@ -72,7 +79,7 @@ func plainName(name string) string {
 // Text returns s without the known values.
 func (s *Scrubber) Text(text string) string {
 	m := s.now.Load()
-	if m == nil || !m.in(text) {
+	if m == nil || !found(m, text) && !escaped(text) {
 		return text
 	}
 	return m.text(text)
@@ -90,7 +97,7 @@ func (s *Scrubber) Fixed(b []byte) {
 // many bytes. Names made of small letters and _ alone are left: they may be ours.
 func (s *Scrubber) JSON(raw json.RawMessage) json.RawMessage {
 	m := s.now.Load()
-	if m == nil || len(raw) < MinValue || !m.in(raw) && !needlessEscape(raw) {
+	if m == nil || len(raw) < MinValue || !found(m, []byte(raw)) && !escaped(raw) {
 		return raw
 	}
 	out := make([]byte, 0, len(raw))
@@ -126,7 +133,7 @@ func (m *matcher) literal(lit []byte, name bool) []byte {
 	if len(lit) < MinValue || json.Unmarshal(lit, &text) != nil {
 		return lit
 	}
-	if name && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz_") == "" || !m.in(text) {
+	if name && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz_") == "" || !found(m, text) && !escaped(text) {
 		return lit
 	}
 	was := text
@@ -136,10 +143,9 @@ func (m *matcher) literal(lit []byte, name bool) []byte {
 		}
 	}
 	if text == was {
-		text = m.text(text)
-	}
-	if text == was {
-		return lit
+		if text = m.text(text); text == was {
+			return lit
+		}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -150,242 +156,49 @@ func (m *matcher) literal(lit []byte, name bool) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// needlessEscape: an ordinary character is written as \u00XX, which no encoder of
-// ours does, so the text may say more than it shows.
-func needlessEscape(raw []byte) bool {
-	for {
-		i := bytes.Index(raw, []byte(`\u00`))
-		if i < 0 || len(raw) < i+6 {
-			return false
-		}
-		if c := raw[i+4]; c >= '2' && c <= '7' {
-			return true
-		}
-		raw = raw[i+6:]
-	}
-}
-
-// matcher finds the forms of all known values at once. It is made anew when a value
-// is added.
-type matcher struct {
-	forms   []form
-	longest int
-	// The first window bytes of each piece of a form decide how far the search may
-	// skip: by shift of a hash of the last block bytes of the window under it.
-	shift  []uint8
-	bucket map[uint16][]piece
-}
-
-type form struct {
-	text string
-	mark string
-}
-
-// piece of a form: where it is found, the form may be.
-type piece struct {
-	form *form
-	at   int // in the form
-	n    int
-}
-
-const (
-	window = MinValue
-	block  = 3
-	// A form of at least twice pieceSize is found by any part of it that holds one
-	// whole piece.
-	pieceSize = 16
-)
-
-func newMatcher(known map[string]string) *matcher {
-	m := &matcher{shift: make([]uint8, 1<<16), bucket: map[uint16][]piece{}}
-	for i := range m.shift {
-		m.shift[i] = window - block + 1
-	}
-	seen := map[string]bool{}
-	for _, value := range slices.Sorted(mapKeys(known)) {
-		for _, f := range formsOf(value) {
-			if len(f) >= window && !seen[f] {
-				seen[f] = true
-				m.forms = append(m.forms, form{f, "[key of " + known[value] + "]"})
-				m.longest = max(m.longest, len(f))
+// escaped: something in text is written as %XX, or an ordinary character as \u00XX.
+// The text may then say more than it shows.
+func escaped[T string | []byte | json.RawMessage](text T) bool {
+	for i := 0; i+2 < len(text); i++ {
+		switch text[i] {
+		case '%':
+			if _, ok := hexByte(text[i+1], text[i+2]); ok {
+				return true
+			}
+		case '\\':
+			if i+5 < len(text) && text[i+1] == 'u' && text[i+2] == '0' && text[i+3] == '0' && text[i+4] >= '2' && text[i+4] <= '7' {
+				return true
 			}
 		}
 	}
-	for i := range m.forms {
-		f := &m.forms[i]
-		size := pieceSize
-		if strings.Trim(f.text, "0123456789abcdefABCDEF") == "" {
-			size *= 2 // of hex, a piece says half as much
-		}
-		if len(f.text) < 2*size {
-			size = len(f.text)
-		}
-		for at := 0; at+size <= len(f.text); at += size {
-			m.addPiece(piece{f, at, size})
-		}
-		if len(f.text)%size != 0 {
-			m.addPiece(piece{f, len(f.text) - size, size})
-		}
-	}
-	return m
+	return false
 }
 
-func mapKeys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
+func hexByte(a, b byte) (byte, bool) {
+	var out [1]byte
+	_, err := hex.Decode(out[:], []byte{a, b})
+	return out[0], err == nil
+}
+
+// unescaped is a text without its escapes, and where each byte of it begins; the last
+// place is the end.
+func unescaped(text string) (plain []byte, at []int) {
+	for i := 0; i < len(text); {
+		c, n := text[i], 1
+		switch {
+		case c == '%' && i+2 < len(text):
+			if x, ok := hexByte(text[i+1], text[i+2]); ok {
+				c, n = x, 3
 			}
-		}
-	}
-}
-
-func (m *matcher) addPiece(p piece) {
-	w := p.form.text[p.at : p.at+window]
-	for end := block; end <= window; end++ {
-		h := blockHash(w[end-block], w[end-2], w[end-1])
-		m.shift[h] = min(m.shift[h], uint8(window-end))
-		if end == window {
-			m.bucket[h] = append(m.bucket[h], p)
-		}
-	}
-}
-
-func blockHash(a, b, c byte) uint16 {
-	return uint16((uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 2654435761 >> 13) //nolint:gosec // a hash
-}
-
-// formsOf a value, longest first where it matters not which is found.
-func formsOf(v string) []string {
-	out := []string{v, hex.EncodeToString([]byte(v)), strings.ToUpper(hex.EncodeToString([]byte(v))), url.QueryEscape(v), url.PathEscape(v), lowerEscapes(url.QueryEscape(v))}
-	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for off := range 3 {
-			// The value with unknown bytes on both sides: what is left of the text are the
-			// characters that its own bits alone decide.
-			text := enc.EncodeToString([]byte("\x00\x00\x00"[:off] + v + "\x00\x00"))
-			from := (off*8 + 5) / 6
-			to := (off + len(v)) * 8 / 6
-			out = append(out, text[from:to])
-		}
-	}
-	// In JSON, and in a JSON text inside one.
-	for _, f := range slices.Clone(out) {
-		for _, html := range []bool{false, true} {
-			once := jsonEscape(f, html)
-			out = append(out, once, jsonEscape(once, html))
-		}
-		if strings.Contains(f, "/") {
-			out = append(out, strings.ReplaceAll(f, "/", `\/`))
-		}
-	}
-	return out
-}
-
-func jsonEscape(s string, html bool) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(html)
-	if enc.Encode(s) != nil {
-		return s
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(b.String(), "\n"), `"`), `"`)
-}
-
-// lowerEscapes writes %2F as %2f.
-func lowerEscapes(s string) string {
-	b := []byte(s)
-	for i := 0; i+2 < len(b); i++ {
-		if b[i] == '%' {
-			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
-		}
-	}
-	return string(b)
-}
-
-// find returns the first part of text, from at on, that is one of a form: as far as
-// text and form agree to both sides, but not before at.
-func find[T string | []byte](m *matcher, text T, at int) (from, to int, f *form) {
-	for i := at + window; i <= len(text); {
-		h := blockHash(text[i-3], text[i-2], text[i-1])
-		if s := m.shift[h]; s > 0 {
-			i += int(s)
-			continue
-		}
-		start := i - window
-		for _, p := range m.bucket[h] {
-			if start+p.n > len(text) || string(text[start:start+p.n]) != p.form.text[p.at:p.at+p.n] {
-				continue
+		case c == '\\' && i+5 < len(text) && text[i+1:i+4] == "u00":
+			if x, ok := hexByte(text[i+4], text[i+5]); ok {
+				c, n = x, 6
 			}
-			a, b := start, start+p.n
-			for x := p.at; a > at && x > 0 && text[a-1] == p.form.text[x-1]; x-- {
-				a--
-			}
-			for y := p.at + p.n; b < len(text) && y < len(p.form.text) && text[b] == p.form.text[y]; y++ {
-				b++
-			}
-			if f == nil || b-a > to-from {
-				from, to, f = a, b, p.form
-			}
+		case c == '\\' && i+1 < len(text) && strings.IndexByte(`"\/`, text[i+1]) >= 0:
+			c, n = text[i+1], 2
 		}
-		if f != nil {
-			return from, to, f
-		}
-		i++
+		plain, at = append(plain, c), append(at, i)
+		i += n
 	}
-	return 0, 0, nil
-}
-
-func (m *matcher) in(text any) bool {
-	var f *form
-	switch t := text.(type) {
-	case string:
-		_, _, f = find(m, t, 0)
-	case []byte:
-		_, _, f = find(m, t, 0)
-	case json.RawMessage:
-		_, _, f = find(m, []byte(t), 0)
-	}
-	return f != nil
-}
-
-// text replaces what is found by its mark, or a shorter one where that is longer.
-func (m *matcher) text(text string) string {
-	var b strings.Builder
-	at := 0
-	for {
-		from, to, f := find(m, text, at)
-		if f == nil {
-			b.WriteString(text[at:])
-			return b.String()
-		}
-		b.WriteString(text[at:from])
-		if to-from >= len(f.mark) {
-			b.WriteString(f.mark)
-		} else {
-			b.WriteString(shortMark)
-		}
-		at = to
-	}
-}
-
-const shortMark = "[key]"
-
-// fixed replaces what is found in b and begins before upTo. It reports whether
-// anything was.
-func (m *matcher) fixed(b []byte, upTo int) (any bool) {
-	at := 0
-	for {
-		from, to, f := find(m, b, at)
-		if f == nil || from >= upTo {
-			return any
-		}
-		mark := f.mark
-		if len(mark) > to-from {
-			mark = shortMark
-		}
-		for i := from + copy(b[from:to], mark); i < to; i++ {
-			b[i] = '*'
-		}
-		at, any = to, true
-	}
+	return plain, append(at, len(text))
 }
