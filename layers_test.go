@@ -45,6 +45,17 @@ var bans = []ban{
 	{"glasshouse", "github.com/chromedp/chromedp", nil, "it trusts events of a guest (docs/adr/0001)"},
 	{"glasshouse", "github.com/danielgtaylor/huma", []string{"glasshouse/app/httpapi"}, "one importer of the API library"},
 	{"glasshouse", "modernc.org/sqlite", []string{"glasshouse/backend/eventlog"}, "one owner of the database"},
+	{"glasshouse/backend/model", "glasshouse/backend/session", nil, "models know no sessions"},
+	{"glasshouse/backend/model", "glasshouse/backend/event", nil, "models know no log"},
+	{"glasshouse/backend/model", "glasshouse/backend/agent", nil, "models know no agents"},
+	{"glasshouse/backend/model", "glasshouse/backend/tool", nil, "models know no tools of ours"},
+	{"glasshouse/backend/session", "glasshouse/backend/agent", nil, "sessions know no agents"},
+	{"glasshouse/backend/session", "glasshouse/backend/model", nil, "sessions know no models"},
+	{"glasshouse/backend/agent", "glasshouse/backend/model/openai", nil, "adapters are chosen in the composition root"},
+	{"glasshouse/backend/agent", "glasshouse/backend/model/anthropic", nil, "adapters are chosen in the composition root"},
+	{"glasshouse", "github.com/openai/openai-go", []string{"glasshouse/backend/model/openai"}, "one importer of the library of OpenAI's formats"},
+	{"glasshouse", "github.com/anthropics", []string{"glasshouse/backend/model/anthropic"}, "one importer of the library of Anthropic's format"},
+	{"glasshouse", "github.com/zalando/go-keyring", []string{"glasshouse/backend/secret"}, "one owner of the keychain"},
 	{"glasshouse", "os/exec", []string{"glasshouse/vm/proc", "glasshouse/vm/guest"}, "host processes start through one runner"},
 }
 
