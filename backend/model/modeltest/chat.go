@@ -186,7 +186,7 @@ func (c chat) message(a *Asked, raw json.RawMessage, at string, waiting []string
 		id := c.text(c.need(o, "tool_call_id", at), at+".tool_call_id")
 		i := slices.Index(waiting, id)
 		if i < 0 {
-			c.refuse(at, "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'. (%s)", id)
+			c.refuse(at, "Invalid parameter: messages with role 'tool' must be a response to a preceding message with 'tool_calls'. (%s)", id)
 		}
 		e := &a.Entries[len(a.Entries)-1]
 		if e.Role != "tool" {

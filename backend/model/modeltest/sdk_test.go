@@ -80,7 +80,7 @@ func (c *chatTalker) ask(stream bool) (out answered, err error) {
 		return out, errors.New("no choice")
 	}
 	ch := got.Choices[0]
-	out.Text, out.Stop = ch.Message.Content, string(ch.FinishReason)
+	out.Text, out.Stop = ch.Message.Content, ch.FinishReason
 	for _, k := range ch.Message.ToolCalls {
 		out.Calls = append(out.Calls, model.Call{ID: k.ID, Tool: k.Function.Name, Args: k.Function.Arguments})
 	}
