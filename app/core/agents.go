@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"glasshouse/backend/agent"
+	"glasshouse/backend/agent/loop"
 	"glasshouse/backend/agent/playbook"
 	"glasshouse/backend/agent/turn"
 	"glasshouse/backend/domain"
@@ -14,7 +15,7 @@ import (
 
 // agent makes what works on a turn. What could never work is refused here, before
 // anything is recorded.
-func (c *Core) agent(_ context.Context, s turn.Spec, _ agent.Room) (agent.Agent, error) {
+func (c *Core) agent(ctx context.Context, s turn.Spec, r agent.Room) (agent.Agent, error) {
 	switch s.Kind {
 	case "playbook":
 		pb, err := playbook.Parse([]byte(s.Input))
@@ -22,6 +23,11 @@ func (c *Core) agent(_ context.Context, s turn.Spec, _ agent.Room) (agent.Agent,
 			return nil, err
 		}
 		return playbook.New(pb), nil
+	case "model":
+		if _, _, err := c.models.Open(ctx, s.Model); err != nil {
+			return nil, err
+		}
+		return loop.New(loop.Config{Models: c.models}, r), nil
 	}
 	return nil, domain.E(domain.CodeInvalid, fmt.Sprintf("there is no agent %q", s.Kind), "use model or playbook", nil)
 }
