@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -130,6 +131,9 @@ func (p Paths) parseModels(data []byte) (Models, error) {
 		}
 	}
 	if _, ok := m.Find(m.Default); m.Default != "" && !ok {
+		if LooksLikeKey(m.Default) {
+			return bad("the default is none of its models", "name one of them as default, or take the line out")
+		}
 		return bad(fmt.Sprintf("the default %.60q is none of its models", m.Default), "name one of them as default, or take the line out")
 	}
 	return m, nil
@@ -138,6 +142,9 @@ func (p Paths) parseModels(data []byte) (Models, error) {
 // checkModel is Config.Check, and what only counts for a file: a key in a field that
 // is shown to everybody.
 func checkModel(c model.Config) error {
+	if LooksLikeKey(c.Name) {
+		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: "the name of the model looks like a key", Hint: "give a short name of your own; keys go into the keychain"}
+	}
 	if keyValue(c.KeyEnv) {
 		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/key_env", What: "key_env holds a key, as it looks, and not the name of a variable", Hint: keyHint}
 	}
@@ -149,17 +156,21 @@ func checkModel(c model.Config) error {
 func unreadable(err error) string {
 	var e toml.ParseError
 	if !errors.As(err, &e) {
-		return "it cannot be read: a value is of the wrong type"
+		// These words name a place and types, and the last key, which is a known one.
+		if _, types, ok := strings.Cut(err.Error(), "incompatible types: "); ok {
+			at := lastKey.FindString(err.Error())
+			return fmt.Sprintf("%s cannot be read: %s", cmp.Or(at, "a value"), types)
+		}
+		return "a value of it is out of bounds"
 	}
 	says := e.Message
-	if strings.HasPrefix(says, "Key ") && strings.HasSuffix(says, "has already been defined.") && !keyValue(says) {
-		return fmt.Sprintf("line %d cannot be read: %s", e.Position.Line, says)
-	}
-	if strings.HasPrefix(says, "incompatible types:") {
-		return fmt.Sprintf("line %d cannot be read: the value is of another type than it should be", e.Position.Line)
+	if strings.HasPrefix(says, "Key ") && strings.HasSuffix(says, "has already been defined.") {
+		return fmt.Sprintf("line %d sets what was set before", e.Position.Line)
 	}
 	return fmt.Sprintf("line %d cannot be read as TOML", e.Position.Line)
 }
+
+var lastKey = regexp.MustCompile(`line \d+ \(last key "model\.[a-z_.]{1,30}"\)`)
 
 var keyNames = []string{"key", "apikey", "token", "apitoken", "accesstoken", "authtoken", "secret", "secretkey", "password", "passwd", "authorization", "auth", "bearer", "credential", "credentials"}
 
@@ -169,14 +180,15 @@ func keyName(name string) bool {
 	return slices.Contains(keyNames, name)
 }
 
-var keyStart = regexp.MustCompile(`^(sk|rk|pk|gsk|hf|xai|ghp|nvapi|pplx)[-_][A-Za-z0-9_-]{12,}$|^AIza[A-Za-z0-9_-]{20,}$`)
+var keyForm = regexp.MustCompile(`^(sk|rk|pk|gsk|hf|xai|ghp|nvapi|pplx)[-_][A-Za-z0-9_-]{12,}$|^AIza[A-Za-z0-9_-]{20,}$|^[0-9a-f]{32,}$`)
 
-// keyValue reports whether a text looks like a key: by how it begins, or as a long
-// mixture of small letters and digits, which names of variables are not.
+// LooksLikeKey reports whether a name is a key that was put into the wrong place: it
+// must not be repeated then.
+func LooksLikeKey(name string) bool { return keyForm.MatchString(name) }
+
+// keyValue reports whether what should be the name of a variable or field looks like
+// a key: by its form, or as a long mixture of small letters and digits.
 func keyValue(s string) bool {
-	if keyStart.MatchString(s) {
-		return true
-	}
 	small, digits := 0, 0
 	for _, r := range s {
 		switch {
@@ -186,7 +198,7 @@ func keyValue(s string) bool {
 			digits++
 		}
 	}
-	return len(s) >= 20 && small >= 4 && digits >= 4
+	return LooksLikeKey(s) || len(s) >= 20 && small >= 4 && digits >= 4
 }
 
 // lineOf says in which line a field is set, where that can be seen.

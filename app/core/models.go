@@ -184,6 +184,9 @@ func (m *models) pick(name string) (model.Config, error) {
 	case name == "":
 		return model.Config{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/model", What: "no model was named, and several are set up: " + some(all.Names()), Hint: "name one, or choose a default with 'glasshouse model default NAME'"}
 	}
+	if config.LooksLikeKey(name) { // put into the wrong place: it is not repeated
+		return model.Config{}, &domain.Error{Code: domain.CodeNotFound, Pointer: "/model", What: "there is no model of that name", Hint: "there are " + some(all.Names())}
+	}
 	hint := "there are " + some(all.Names())
 	if near := nearest(name, all.Names()); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
