@@ -59,11 +59,12 @@ func (e *env) readKey(ctx context.Context, name string) (string, error) {
 	var raw []byte
 	var err error
 	if f, is := e.in.(*os.File); is && isTerminal(f) {
-		fmt.Fprintf(e.err, "key of %s (it is not shown): ", name)
-		raw, err = hidden(ctx, f)
-		fmt.Fprintln(e.err)
+		raw, err = hidden(ctx, f, e.err, "key of "+name+" (it is not shown): ")
 	} else {
 		raw, err = io.ReadAll(io.LimitReader(e.in, keyMost+2))
+	}
+	if errors.Is(err, errGivenUp) {
+		return "", &interrupted{"nothing was changed"}
 	}
 	if err != nil {
 		return "", fmt.Errorf("the key could not be read: %w", err)
@@ -80,28 +81,38 @@ func (e *env) readKey(ctx context.Context, name string) (string, error) {
 	return key, nil
 }
 
-// hidden reads a line from a terminal that does not show it. When it is interrupted the
-// terminal shows again what is typed.
-func hidden(ctx context.Context, f *os.File) ([]byte, error) {
-	was, err := term.GetState(int(f.Fd()))
+var errGivenUp = errors.New("given up")
+
+// hidden reads a line from a terminal that shows nothing of it: not even what is typed
+// in the moment before it is asked for. The terminal is put back as it was in any case.
+func hidden(ctx context.Context, f *os.File, out io.Writer, prompt string) ([]byte, error) {
+	was, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = term.Restore(int(f.Fd()), was) }()
 	type read struct {
-		b   []byte
-		err error
+		line string
+		err  error
 	}
 	done := make(chan read, 1)
 	go func() {
-		b, err := term.ReadPassword(int(f.Fd()))
-		done <- read{b, err}
+		line, err := term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{f, out}, "").ReadPassword(prompt)
+		done <- read{line, err}
 	}()
 	select {
 	case r := <-done:
-		return r.b, r.err
+		if errors.Is(r.err, io.EOF) { // Ctrl-C or Ctrl-D
+			fmt.Fprint(out, "\r\n")
+			return nil, errGivenUp
+		}
+		return []byte(r.line), r.err
 	case <-ctx.Done():
-		_ = term.Restore(int(f.Fd()), was)
-		return nil, context.Cause(ctx)
+		fmt.Fprint(out, "\r\n")
+		return nil, errGivenUp
 	}
 }
 
