@@ -18,6 +18,8 @@ import (
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/model"
+	"glasshouse/backend/model/anthropic"
+	"glasshouse/backend/model/openai"
 	"glasshouse/backend/model/wire"
 	"glasshouse/backend/secret"
 )
@@ -54,7 +56,13 @@ func newModels(p config.Paths, store secret.Store, scrub *secret.Scrubber, recor
 
 // connect speaks a model's wire format.
 func connect(c model.Config, key string, h *http.Client) (model.Client, error) {
-	return nil, domain.E(domain.CodeUnavailable, fmt.Sprintf("this build does not speak %s", c.Format), "use another one", nil)
+	switch c.Format {
+	case model.FormatChat, model.FormatResponses:
+		return openai.New(c, key, h), nil
+	case model.FormatMessages:
+		return anthropic.New(c, key, h), nil
+	}
+	return nil, domain.E(domain.CodeInvalid, fmt.Sprintf("there is no wire format %q", c.Format), "use openai-chat, openai-responses or anthropic", nil)
 }
 
 func (m *models) account(name string) string { return "model:" + name }
