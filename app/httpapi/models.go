@@ -97,7 +97,7 @@ func noStore[T any](v T, err error) (*unstored[T], error) {
 }
 
 func (s *server) models(api huma.API) {
-	type named struct {
+	type Named struct {
 		Caller
 		Name string `path:"name" maxLength:"100" doc:"as the person named the model"`
 	}
@@ -110,7 +110,7 @@ func (s *server) models(api huma.API) {
 		return noStore(s.Models.List(ctx))
 	})
 	type putIn struct {
-		named
+		Named
 		Body modelBody
 	}
 	huma.Register(api, change("put-model", http.MethodPut, "/v1/models/{name}", "Set a model up, or change it"), func(ctx context.Context, in *putIn) (*unstored[ModelsView], error) {
@@ -123,14 +123,14 @@ func (s *server) models(api huma.API) {
 		}
 		return noStore(s.Models.Put(ctx, c, in.actor()))
 	})
-	huma.Register(api, op("delete-model", http.MethodDelete, "/v1/models/{name}", "Forget a model and its key"), func(ctx context.Context, in *named) (*unstored[ModelsView], error) {
+	huma.Register(api, op("delete-model", http.MethodDelete, "/v1/models/{name}", "Forget a model and its key"), func(ctx context.Context, in *Named) (*unstored[ModelsView], error) {
 		if err := byPerson(in.Caller, "delete models"); err != nil {
 			return nil, fail(err)
 		}
 		return noStore(s.Models.Delete(ctx, in.Name, in.actor()))
 	})
 	type keyIn struct {
-		named
+		Named
 		Body keyBody
 	}
 	putKey := op("put-model-key", http.MethodPut, "/v1/models/{name}/key", "Put a model's key into the keychain; no call gives it out again")
@@ -144,7 +144,7 @@ func (s *server) models(api huma.API) {
 		}
 		return noStore(s.Models.PutKey(ctx, in.Name, in.Body.key, in.actor()))
 	})
-	huma.Register(api, op("delete-model-key", http.MethodDelete, "/v1/models/{name}/key", "Take a model's key out of the keychain"), func(ctx context.Context, in *named) (*unstored[ModelsView], error) {
+	huma.Register(api, op("delete-model-key", http.MethodDelete, "/v1/models/{name}/key", "Take a model's key out of the keychain"), func(ctx context.Context, in *Named) (*unstored[ModelsView], error) {
 		if err := byPerson(in.Caller, "delete keys"); err != nil {
 			return nil, fail(err)
 		}
@@ -162,7 +162,7 @@ func (s *server) models(api huma.API) {
 		}
 		return noStore(s.Models.SetDefault(ctx, in.Body.Name, in.actor()))
 	})
-	huma.Register(api, op("try-model", http.MethodPost, "/v1/models/{name}/try", "Ask a model one tiny question, to see whether it answers; it is recorded nowhere"), func(ctx context.Context, in *named) (*unstored[ModelTry], error) {
+	huma.Register(api, op("try-model", http.MethodPost, "/v1/models/{name}/try", "Ask a model one tiny question, to see whether it answers; it is recorded nowhere"), func(ctx context.Context, in *Named) (*unstored[ModelTry], error) {
 		if err := byPerson(in.Caller, "try models"); err != nil {
 			return nil, fail(err)
 		}

@@ -3206,8 +3206,14 @@ export interface operations {
     "put-model": {
         parameters: {
             query?: never;
-            header?: never;
-            path?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                /** @description as the person named the model */
+                name: string;
+            };
             cookie?: never;
         };
         requestBody: {
@@ -3276,8 +3282,14 @@ export interface operations {
     "put-model-key": {
         parameters: {
             query?: never;
-            header?: never;
-            path?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                /** @description as the person named the model */
+                name: string;
+            };
             cookie?: never;
         };
         requestBody: {
