@@ -131,7 +131,12 @@ func (h *house) Begin(ctx context.Context, name string, args json.RawMessage, ke
 	h.mu.Unlock()
 	st := &fakeStep{h: h, id: domain.StepID(fmt.Sprintf("st_%04d", n)), key: key,
 		req: &event.StepRequested{Number: n, Key: key, Turn: h.turn, Tool: name, Title: p.Title, Args: p.Args, Reach: p.Tool.Reach}}
-	h.put(st.id, st.req)
+	rec := *st.req
+	if len(p.Args) > 32<<10 {
+		b, _ := h.PutBlob(ctx, p.Args, "application/json", "")
+		rec.Args, rec.ArgsBlob = json.RawMessage("{}"), &b
+	}
+	h.put(st.id, &rec)
 	h.put(st.id, &event.StepDecided{Decision: domain.Allow})
 	return st, nil
 }

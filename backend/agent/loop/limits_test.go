@@ -1,0 +1,269 @@
+package loop
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"glasshouse/backend/agent"
+	"glasshouse/backend/event"
+	"glasshouse/backend/model"
+)
+
+func yes(agent.Question) agent.Reply { return agent.Reply{State: "answered", Choice: "go_on"} }
+
+// busy makes another call each time, n times.
+func busy(t *testing.T, n int) *mind {
+	return newMind(t, func(i int, _ model.Request) (model.Answer, error) {
+		if i >= n {
+			return say("done"), nil
+		}
+		return calls("exec", run("step", fmt.Sprint(i))), nil
+	})
+}
+
+func TestCallLimit(t *testing.T) {
+	h := newHouse(t)
+	h.ask = yes
+	m := busy(t, 10)
+	h.begin("x")
+	if err := workWith(t, h, Config{Models: m, Calls: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.asked) != 2 || h.asked[0].Kind != "limit" || h.asked[0].Key == h.asked[1].Key || !h.asked[0].Free {
+		t.Fatalf("asked %+v", h.asked)
+	}
+	has(t, h.asked[0].Title, "4 calls", "4 more")
+	if h.asked[0].Choices[0].ID != "go_on" || h.asked[0].Choices[1].ID != "stop" {
+		t.Errorf("choices %+v", h.asked[0].Choices)
+	}
+	if n := len(recorded[*event.StepRequested](h)); n != 10 {
+		t.Errorf("%d steps", n)
+	}
+	// A new turn counts anew.
+	h.asked = nil
+	h.begin("y")
+	if err := workWith(t, h, Config{Models: busy(t, 4), Calls: 4}); err != nil || len(h.asked) != 0 {
+		t.Errorf("%v, asked %+v", err, h.asked)
+	}
+}
+
+func TestCallLimitIsAHundred(t *testing.T) {
+	h := newHouse(t)
+	h.ask = func(agent.Question) agent.Reply {
+		return agent.Reply{State: "answered", Choice: "stop", Text: "that is enough"}
+	}
+	h.begin("x")
+	reason := stopped(t, work(t, h, busy(t, 200)))
+	has(t, reason, "the person stopped it", "that is enough")
+	if n := len(recorded[*event.StepRequested](h)); n != 100 {
+		t.Errorf("%d steps", n)
+	}
+	// What it wanted to do is answered when the conversation goes on, and did not run.
+	h.begin("go on with something else")
+	m := newMind(t, func(_ int, r model.Request) (model.Answer, error) {
+		rs := results(t, r)
+		has(t, rs[0].Text, "it did not run")
+		has(t, textOf(r, model.RoleUser), "that is enough", "something else")
+		return say("ok"), nil
+	})
+	mustWork(t, h, m)
+}
+
+func TestNoAnswerIsNoYes(t *testing.T) {
+	for _, state := range []string{"expired", "cancelled"} {
+		h := newHouse(t)
+		h.ask = func(agent.Question) agent.Reply { return agent.Reply{State: state} }
+		h.begin("x")
+		has(t, stopped(t, workWith(t, h, Config{Models: busy(t, 9), Calls: 2})), "nobody answered", "neither a yes nor a no")
+		if n := len(recorded[*event.StepRequested](h)); n != 2 {
+			t.Errorf("%s: %d steps", state, n)
+		}
+	}
+}
+
+// costly answers cost a cent each: 1,000 tokens out at 10 dollars a million.
+func costly(t *testing.T, n int) *mind {
+	m := busy(t, n)
+	think := m.think
+	m.think = func(i int, r model.Request) (model.Answer, error) {
+		a, err := think(i, r)
+		a.Usage = model.Usage{Input: 100, Output: 1000}
+		return a, err
+	}
+	m.cfg.Price = &model.Price{Output: 10}
+	return m
+}
+
+func TestSpendingLimit(t *testing.T) {
+	h := newHouse(t)
+	h.view.Nanos = 100_000_000 // 10 cents
+	h.ask = yes
+	h.begin("x")
+	m := costly(t, 50)
+	reason := stopped(t, work(t, h, m))
+	has(t, reason, "limit of what the session may cost is reached", "$0.10 of $0.10", "raise it")
+	if len(m.asked) != 10 {
+		t.Errorf("%d answers for 10 cents", len(m.asked))
+	}
+	if len(h.asked) != 1 {
+		t.Fatalf("asked %d times: %+v", len(h.asked), h.asked)
+	}
+	has(t, h.asked[0].Title, "80 %", "$0.08 of $0.10")
+	// The last answers may not be longer than what is left.
+	for i, want := range []int{8192, 8192, 8000, 7000, 6000, 5000, 4000, 3000, 2000, 1000} {
+		if got := m.asked[i].MaxOutput; got != want {
+			t.Errorf("answer %d may have %d tokens, want %d", i, got, want)
+		}
+	}
+	// It is reached: nothing more is asked of the model, also in the next turn.
+	h.begin("y")
+	stopped(t, work(t, h, m))
+	if len(m.asked) != 10 {
+		t.Error("it was asked again")
+	}
+	// A higher limit is another one, and asked about again at its own 80 %.
+	h.view.Nanos = 200_000_000
+	h.begin("z")
+	stopped(t, work(t, h, m))
+	if len(m.asked) != 20 || len(h.asked) != 2 {
+		t.Errorf("%d answers, asked %d times", len(m.asked), len(h.asked))
+	}
+}
+
+func TestTokenLimit(t *testing.T) {
+	h := newHouse(t)
+	h.view.Tokens = 11_000
+	h.ask = func(q agent.Question) agent.Reply { return agent.Reply{State: "expired"} }
+	h.begin("x")
+	m := costly(t, 50)
+	has(t, stopped(t, work(t, h, m)), "nobody answered", "8,800 tokens of 11,000 tokens")
+	if len(m.asked) != 8 {
+		t.Errorf("%d answers", len(m.asked))
+	}
+	h.ask = yes
+	h.begin("")
+	has(t, stopped(t, work(t, h, m)), "11,000 tokens of 11,000 tokens")
+	if last := m.asked[len(m.asked)-1].MaxOutput; last != leastOutput {
+		t.Errorf("the last answer may have %d tokens", last)
+	}
+}
+
+func TestALimitThatCannotBeKept(t *testing.T) {
+	h := newHouse(t)
+	h.view.Nanos = 1_000_000_000
+	h.begin("x")
+	m := busy(t, 3)
+	has(t, stopped(t, work(t, h, m)), "$1.00", "no price is known for the model test", "take the limit away")
+	if len(m.asked) != 0 {
+		t.Error("it was asked all the same")
+	}
+}
+
+func TestTheSameCallAgainAndAgain(t *testing.T) {
+	h := newHouse(t)
+	h.run = func(*event.StepRequested) (*event.StepEnded, *event.StepRefused) {
+		return wrote(1, "no such file\n"), nil
+	}
+	h.ask = func(q agent.Question) agent.Reply {
+		return agent.Reply{State: "answered", Choice: "go_on", Text: "look in src instead"}
+	}
+	m := newMind(t, nil)
+	m.think = func(n int, r model.Request) (model.Answer, error) {
+		if n < 3 {
+			// The same arguments, written in another way.
+			return calls("exec", []string{`{"argv":["cat","x"],"workdir":"."}`, `{ "workdir":".", "argv":["cat","x"] }`, `{"argv":["cat", "x"],"workdir":"."}`}[n]), nil
+		}
+		has(t, textOf(r, model.RoleUser), "look in src instead")
+		return say("ok"), nil
+	}
+	h.begin("x")
+	mustWork(t, h, m)
+	if len(h.asked) != 1 || h.asked[0].Kind != "loop" {
+		t.Fatalf("asked %+v", h.asked)
+	}
+	q := h.asked[0]
+	has(t, q.Title, "the same call again (exec)", "2 times")
+	var detail []string
+	for _, f := range q.Detail {
+		detail = append(detail, f.Name+": "+f.Value)
+	}
+	has(t, strings.Join(detail, "\n"), `"cat"`, "exit code 1", "no such file")
+	if n := len(recorded[*event.StepRequested](h)); n != 3 {
+		t.Errorf("%d steps: the call was let go on", n)
+	}
+}
+
+func TestRepeatsThatAreNone(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		calls int
+		// before each call but the first
+		between func(h *house, n int)
+		out     func(n int) string
+		asks    string // the numbers of the calls before which it was asked
+	}{
+		{"the third with the same result", 6, nil, func(int) string { return "same" }, "[3 5]"},
+		{"polling", 12, nil, func(n int) string { return fmt.Sprint("at ", n) }, "[10]"},
+		{"the person spoke", 4, func(h *house, n int) {
+			if n == 3 {
+				h.say("try it once more")
+			}
+		}, func(int) string { return "same" }, "[]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHouse(t)
+			steps := 0
+			h.run = func(*event.StepRequested) (*event.StepEnded, *event.StepRefused) {
+				steps++
+				return wrote(0, c.out(steps)), nil
+			}
+			at := []int{}
+			h.ask = func(q agent.Question) agent.Reply {
+				at = append(at, steps+1)
+				return agent.Reply{State: "answered", Choice: "go_on"}
+			}
+			m := newMind(t, func(n int, _ model.Request) (model.Answer, error) {
+				if n >= c.calls {
+					return say("ok"), nil
+				}
+				if n > 0 && c.between != nil {
+					c.between(h, n+1)
+				}
+				return calls("exec", run("check")), nil
+			})
+			h.begin("x")
+			mustWork(t, h, m)
+			if got := fmt.Sprint(at); got != c.asks {
+				t.Errorf("asked before calls %s, want %s", got, c.asks)
+			}
+		})
+	}
+}
+
+func TestStoppingARepeat(t *testing.T) {
+	h := newHouse(t)
+	h.ask = func(agent.Question) agent.Reply { return agent.Reply{State: "answered", Choice: "stop"} }
+	m := newMind(t, func(int, model.Request) (model.Answer, error) { return calls("list", `{}`), nil })
+	h.begin("x")
+	has(t, stopped(t, work(t, h, m)), "the person stopped it", "the same call again (list)")
+	if n := len(recorded[*event.StepRequested](h)); n != 2 {
+		t.Errorf("%d steps", n)
+	}
+}
+
+func TestMoneyInWords(t *testing.T) {
+	for n, want := range map[int64]string{0: "$0.00", 1_000_000_000: "$1.00", 1_234_500_000: "$1.2345", 5: "$0.000000005", 120_000_000_000: "$120.00"} {
+		if got := dollars(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+	if got := roughly(84_123_456); got != "$0.0841" {
+		t.Error(got)
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := thousands(n); got != want {
+			t.Errorf("%d is %s", n, got)
+		}
+	}
+}
