@@ -120,20 +120,23 @@ func (c *client) think(q *anthropic.MessageNewParams, turns []turn) {
 	q.Thinking = anthropic.ThinkingConfigParamOfEnabled(budget)
 }
 
-// callsWithoutThought reports whether the newest answer has calls and does not begin with
-// a thought, as when another model gave it: with thinking on, the server refuses that.
+// callsWithoutThought reports whether the turn that is under way began with calls and
+// without a thought, as when another model began it: with thinking on, the server
+// refuses that. Later answers of a turn need none.
 func callsWithoutThought(turns []turn) bool {
+	first := -1
 	for i := len(turns) - 1; i >= 0; i-- {
-		b := turns[i].blocks
-		if turns[i].user {
-			if b[0].OfToolResult == nil {
-				return false
-			}
-			continue
+		if !turns[i].user {
+			first = i
+		} else if turns[i].blocks[0].OfToolResult == nil {
+			break
 		}
-		return b[0].OfThinking == nil && b[0].OfRedactedThinking == nil && b[len(b)-1].OfToolUse != nil
 	}
-	return false
+	if first < 0 {
+		return false
+	}
+	b := turns[first].blocks
+	return b[0].OfThinking == nil && b[0].OfRedactedThinking == nil && b[len(b)-1].OfToolUse != nil
 }
 
 // choosesItself reports whether a model takes an effort in place of a budget: Claude from

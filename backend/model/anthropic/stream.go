@@ -38,6 +38,7 @@ type fold struct {
 	blocks []*block         // in the order they began
 	open   map[int64]*block // by the server's number
 	size   int
+	begun  bool // message_start came
 	ended  bool // message_stop came
 
 	stop    anthropic.StopReason
@@ -81,6 +82,7 @@ func (f *fold) grow(n int) error {
 func (f *fold) take(ev anthropic.MessageStreamEventUnion) error {
 	switch ev.Type {
 	case "message_start":
+		f.begun = true
 		f.served, f.id = cut(ev.Message.Model), cut(ev.Message.ID)
 		u := ev.Message.Usage
 		count(&f.usage.Input, u.InputTokens, u.JSON.InputTokens)
@@ -111,6 +113,9 @@ func (f *fold) take(ev anthropic.MessageStreamEventUnion) error {
 		count(&f.usage.Output, u.OutputTokens, u.JSON.OutputTokens)
 		count(&f.usage.Reasoning, u.OutputTokensDetails.ThinkingTokens, u.OutputTokensDetails.JSON.ThinkingTokens)
 	case "message_stop":
+		if !f.begun {
+			return &model.Error{Kind: model.ErrProtocol, Message: "the server ended an answer that it had not begun"}
+		}
 		f.ended = true
 	case "error": // where the event itself has another name
 		e := parseFailure([]byte(ev.RawJSON()))
