@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// compactAt is the share of the budget, in percent, past which the beginning of a
-	// conversation is taken out.
+	// compactAt is the share, in percent, of what the conversation may have, past which
+	// its beginning is taken out.
 	compactAt = 80
 	// tailShare of the budget stays as it is at the end of the conversation.
 	tailShare = 25
@@ -51,6 +51,13 @@ func (t *turn) estimate(r *model.Request, cfg model.Config) int {
 	return int(a.context) + int(float64(tokens(size))*t.dense) + images*pictureCost
 }
 
+// full reports whether a request of so many tokens leaves too little room to go on: of
+// what is left beside the rules and the tools, most is taken.
+func (t *turn) full(r *model.Request, n, budget int) bool {
+	fixed := int(float64(tokens(sizeOfRest(r))) * t.dense)
+	return n > fixed+max(0, budget-fixed)*compactAt/100
+}
+
 // counted learns how dense a model's tokens are from what its server counted.
 func (t *turn) counted(r *model.Request, u model.Usage) {
 	size, images := sizeOf(r.Messages)
@@ -78,6 +85,9 @@ func (t *turn) fit(r *model.Request, v view, cfg model.Config, budget int) error
 	v.textOnly, v.results, v.words, v.args = true, 200, 1<<10, 200
 	r.Messages = t.conv.messages(v, t.pics)
 	if n := t.whole(r); n > budget {
+		if t.refused != nil {
+			return failed(cfg, t.refused) // its server holds less than is said of it
+		}
 		return domain.E(domain.CodeTooLarge, fmt.Sprintf("The conversation does not fit into the model %s: it needs about %d tokens, and of its context of %d there are %d for it",
 			cfg.Name, n, cfg.ContextSize(), budget), "raise 'context' of the model in its settings if its server allows more, or choose a model with a larger context", nil)
 	}

@@ -23,6 +23,8 @@ type mind struct {
 	think func(n int, r model.Request) (model.Answer, error)
 	// sum answers requests for a summary; nil = nothing.
 	sum func(r model.Request) (model.Answer, error)
+	// dense is how many bytes make a token on its server; 0 = 4.
+	dense float64
 
 	mu     sync.Mutex
 	asked  []model.Request
@@ -62,7 +64,7 @@ func (m *mind) Answer(ctx context.Context, r model.Request, each func(model.Delt
 		m.summed = append(m.summed, r)
 		m.mu.Unlock()
 		if m.sum == nil {
-			return model.Answer{Stop: model.StopEnd, Usage: usage(r, "")}, nil
+			return model.Answer{Stop: model.StopEnd, Usage: m.usage(r, "")}, nil
 		}
 		a, err = m.sum(r)
 	} else {
@@ -84,16 +86,20 @@ func (m *mind) Answer(ctx context.Context, r model.Request, each func(model.Delt
 		}
 	}
 	if a.Usage == (model.Usage{}) {
-		a.Usage = usage(r, fmt.Sprint(a.Parts))
+		a.Usage = m.usage(r, fmt.Sprint(a.Parts))
 	}
 	a.Served = "test-1-served"
 	return a, nil
 }
 
-// usage as a server would count it: four bytes a token.
-func usage(r model.Request, out string) model.Usage {
+// usage as its server counts it.
+func (m *mind) usage(r model.Request, out string) model.Usage {
 	size, images := sizeOf(r.Messages)
-	return model.Usage{Input: int64((size+sizeOfRest(&r))/4 + images*1000), Output: int64(len(out)/4 + 1)}
+	per := m.dense
+	if per == 0 {
+		per = 4
+	}
+	return model.Usage{Input: int64(float64(size+sizeOfRest(&r))/per) + int64(images*1000), Output: int64(float64(len(out))/per) + 1}
 }
 
 // valid holds a request to what servers want of one.

@@ -87,6 +87,7 @@ type turn struct {
 	pics    *pictures
 	ceiling map[string]int // tokens by model, where its server said that more is too much
 	tooLong int            // how often it said so since the last answer
+	refused *model.Error   // the last time
 	dense   float64        // tokens for each that our guess counts
 }
 
@@ -198,7 +199,7 @@ func (t *turn) ask(ctx context.Context) error {
 	t.pics = t.pictures(vw)
 	r := &model.Request{System: system(p, v, t.agents), Tools: offered(t.room.Tools(), v.Mode), Messages: t.conv.messages(vw, t.pics), Bytes: t.pics.bytes}
 	budget := t.budget(cfg)
-	if before := t.estimate(r, cfg); before > budget*compactAt/100 {
+	if before := t.estimate(r, cfg); t.full(r, before, budget) {
 		if made, err := t.makeRoom(ctx, client, cfg, r, vw, before, t.mostOutput(v, cfg, before)); err != nil || made {
 			return err
 		}
@@ -212,12 +213,12 @@ func (t *turn) ask(ctx context.Context) error {
 	var e *model.Error
 	switch {
 	case err == nil:
-		t.fresh, t.tooLong = q.id, 0
+		t.fresh, t.tooLong, t.refused = q.id, 0, nil
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.As(err, &e) && e.Kind == model.ErrTooLong && t.tooLong < mostTooLong:
-		t.tooLong++
+		t.tooLong, t.refused = t.tooLong+1, e
 		t.ceiling[cfg.Name] = min(budget, t.estimate(r, cfg)) * 7 / 10
 		return nil
 	}
