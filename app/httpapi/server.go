@@ -193,6 +193,13 @@ func init() {
 func pointer(loc string) string {
 	loc = strings.TrimPrefix(loc, "body")
 	loc = strings.NewReplacer(".", "/", "[", "/", "]", "").Replace(loc)
+	parts := strings.Split(loc, "/")
+	for i, p := range parts {
+		if config.LooksLikeKey(p) { // in the place of a name: it is not repeated
+			parts[i] = "…"
+		}
+	}
+	loc = strings.Join(parts, "/")
 	if loc != "" && !strings.HasPrefix(loc, "/") {
 		loc = "/" + loc
 	}

@@ -1,0 +1,572 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"glasshouse/app/config"
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
+	"glasshouse/backend/model"
+	"glasshouse/backend/model/modeltest"
+	"glasshouse/backend/secret"
+)
+
+const canary = "sk-proj-Canary0123456789abcdefXYZ"
+
+// noisy is where a core logs; it may be written to by many.
+type noisy struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (n *noisy) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.Write(p)
+}
+
+func (n *noisy) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.b.String()
+}
+
+// brokenStore is a keychain that cannot be asked.
+type brokenStore struct{}
+
+func (brokenStore) why() error {
+	return domain.E(domain.CodeUnavailable, "this computer's keychain cannot be reached", "put the key into an environment variable", nil)
+}
+func (s brokenStore) Get(context.Context, string) (string, error) { return "", s.why() }
+func (s brokenStore) Set(context.Context, string, string) error   { return s.why() }
+func (s brokenStore) Delete(context.Context, string) error        { return s.why() }
+func (brokenStore) Name() string                                  { return "the keychain" }
+
+type caller func(method, path, body string, out any, head ...string) (int, string)
+
+func modelCore(t *testing.T, p config.Paths, store secret.Store) (*Core, caller, *noisy) {
+	t.Helper()
+	log := &noisy{}
+	c, err := open(context.Background(), Options{Paths: p, Version: "test", Log: log, Secrets: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	h := c.Handler()
+	return c, func(method, path, body string, out any, head ...string) (int, string) {
+		t.Helper()
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		for i := 0; i < len(head); i += 2 {
+			r.Header.Set(head[i], head[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if out != nil {
+			reflect.ValueOf(out).Elem().SetZero()
+			if err := json.Unmarshal(w.Body.Bytes(), out); err != nil {
+				t.Fatalf("%s %s: %v: %s", method, path, err, w.Body.String())
+			}
+		}
+		if strings.HasPrefix(path, "/v1/models") && w.Code < 300 && w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s may be kept by a cache", method, path)
+		}
+		return w.Code, w.Body.String()
+	}, log
+}
+
+func chat(name, base, env string) model.Config {
+	return model.Config{Name: name, Format: model.FormatChat, Model: "m", BaseURL: base, KeyEnv: env}
+}
+
+func put(t *testing.T, call caller, c model.Config) httpapi.ModelsView {
+	t.Helper()
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v httpapi.ModelsView
+	if code, body := call("PUT", "/v1/models/"+c.Name, string(b), &v); code != 200 {
+		t.Fatalf("%d %s", code, body)
+	}
+	return v
+}
+
+func row(v httpapi.ModelsView, name string) httpapi.ModelView {
+	for _, x := range v.Models {
+		if x.Name == name {
+			return x
+		}
+	}
+	return httpapi.ModelView{}
+}
+
+func TestModelsByTheDoor(t *testing.T) {
+	p := paths(t)
+	t.Setenv("GLASSHOUSE_TEST_KEY", "sk-env-0123456789")
+	store := &secret.Memory{}
+	c, call, _ := modelCore(t, p, store)
+	var v httpapi.ModelsView
+	if code, body := call("GET", "/v1/models", "", &v); code != 200 || len(v.Models) != 0 || v.File != p.ModelsFile() || !strings.Contains(body, `"models":[]`) {
+		t.Fatalf("%d %s", code, body)
+	}
+	local := chat("local", "http://127.0.0.1:9/v1", "")
+	put(t, call, local)
+	put(t, call, chat("env", "https://h/v1", "GLASSHOUSE_TEST_KEY"))
+	put(t, call, chat("gone", "https://h/v1", "GLASSHOUSE_TEST_NONE"))
+	put(t, call, model.Config{Name: "own", Format: model.FormatMessages, Model: "m"})
+	v = put(t, call, chat("far", "http://192.0.2.1/v1", "GLASSHOUSE_TEST_KEY"))
+	for name, want := range map[string][2]string{"local": {"none", ""}, "env": {"environment", ""}, "gone": {"missing", "GLASSHOUSE_TEST_NONE is not set"}, "own": {"missing", "glasshouse model key own"}, "far": {"environment", "plain text"}} {
+		x := row(v, name)
+		if x.Key != want[0] || (want[1] == "") != (x.Problem == "") || !strings.Contains(x.Problem, want[1]) {
+			t.Errorf("%s: %+v", name, x)
+		}
+	}
+	if code, body := call("PUT", "/v1/models/own/key", `{"key":"`+canary+`\n"}`, &v); code != 200 || row(v, "own").Key != "keychain" || row(v, "own").Problem != "" {
+		t.Fatalf("%d %s", code, body)
+	}
+	if got, err := store.Get(t.Context(), "model:own"); err != nil || got != canary {
+		t.Errorf("%q %v", got, err)
+	}
+	// A key in the keychain counts first.
+	if call("PUT", "/v1/models/env/key", `{"key":"`+canary+`"}`, &v); row(v, "env").Key != "keychain" {
+		t.Errorf("%+v", v)
+	}
+	if code, _ := call("DELETE", "/v1/models/env/key", "", &v); code != 200 || row(v, "env").Key != "environment" {
+		t.Errorf("%d %+v", code, v)
+	}
+	if code, _ := call("DELETE", "/v1/models/env/key", "", nil); code != 404 {
+		t.Errorf("twice: %d", code)
+	}
+	if code, body := call("POST", "/v1/default-model", `{"name":"own"}`, &v); code != 200 || v.Default != "own" {
+		t.Errorf("%d %s", code, body)
+	}
+	// A model that goes takes its key along, and the default.
+	if code, _ := call("DELETE", "/v1/models/own", "", &v); code != 200 || v.Default != "" || row(v, "own").Name != "" {
+		t.Errorf("%d %+v", code, v)
+	}
+	if _, err := store.Get(t.Context(), "model:own"); domain.CodeOf(err) != domain.CodeNotFound {
+		t.Errorf("its key stays: %v", err)
+	}
+	evs, err := c.events.Read(t.Context(), eventlog.Filter{Types: []event.Type{"models.changed"}})
+	if err != nil || len(evs) != 10 || evs[0].Actor != "person" || string(evs[8].Data) != `{"names":["own"],"default":"own","by":"person"}` {
+		t.Errorf("%d %v %s", len(evs), err, evs[len(evs)-2].Data)
+	}
+	before, _ := os.ReadFile(p.ModelsFile())
+	for what, want := range map[string]struct {
+		method, path, body string
+		code               int
+		pointer            string
+	}{
+		"name":        {"PUT", "/v1/models/A%20b", `{"format":"openai-chat","model":"m"}`, 422, "/name"},
+		"other name":  {"PUT", "/v1/models/a", `{"name":"b","format":"openai-chat","model":"m"}`, 422, "/name"},
+		"format":      {"PUT", "/v1/models/a", `{"format":"cloud","model":"m"}`, 422, "/format"},
+		"context":     {"PUT", "/v1/models/a", `{"format":"openai-chat","model":"m","context":5}`, 422, "/context"},
+		"price":       {"PUT", "/v1/models/a", `{"format":"openai-chat","model":"m","price":{"input":-1,"output":1}}`, 422, "/price/input"},
+		"a key":       {"PUT", "/v1/models/a", `{"format":"openai-chat","model":"m","key":"x"}`, 422, "/key"},
+		"no model":    {"PUT", "/v1/models/nobody/key", `{"key":"` + canary + `"}`, 404, "/model"},
+		"short key":   {"PUT", "/v1/models/local/key", `{"key":"abc"}`, 422, "/key"},
+		"two lines":   {"PUT", "/v1/models/local/key", `{"key":"abcdefgh\nijklmnop"}`, 422, "/key"},
+		"empty key":   {"PUT", "/v1/models/local/key", `{"key":""}`, 422, "/key"},
+		"no key":      {"PUT", "/v1/models/local/key", `{}`, 422, "/key"},
+		"long key":    {"PUT", "/v1/models/local/key", `{"key":"` + strings.Repeat("k", 3000) + `"}`, 422, "/key"},
+		"large key":   {"PUT", "/v1/models/local/key", `{"key":"` + strings.Repeat("k", 20000) + `"}`, 413, ""},
+		"large model": {"PUT", "/v1/models/a", `{"format":"openai-chat","model":"` + strings.Repeat("k", 70000) + `"}`, 413, ""},
+		"delete":      {"DELETE", "/v1/models/lokal", "", 404, "/model"},
+		"default":     {"POST", "/v1/default-model", `{"name":"lokal"}`, 404, "/model"},
+		"try":         {"POST", "/v1/models/lokal/try", `{}`, 404, "/model"},
+	} {
+		var e struct{ Code, What, Pointer, Hint string }
+		if code, body := call(want.method, want.path, want.body, &e); code != want.code || e.Pointer != want.pointer || e.Hint == "" {
+			t.Errorf("%s: %d %s", what, code, body)
+		}
+	}
+	for _, x := range [][3]string{{"PUT", "/v1/models/local", `{"format":"openai-chat","model":"m"}`}, {"DELETE", "/v1/models/local", ""}, {"PUT", "/v1/models/local/key", `{"key":"abcdefghi"}`}, {"DELETE", "/v1/models/local/key", ""}, {"POST", "/v1/default-model", `{"name":"local"}`}, {"POST", "/v1/models/local/try", "{}"}} {
+		if code, _ := call(x[0], x[1], x[2], nil, "X-Glasshouse-Actor", "agent"); code != 403 {
+			t.Errorf("an agent may %s %s: %d", x[0], x[1], code)
+		}
+	}
+	if after, _ := os.ReadFile(p.ModelsFile()); string(after) != string(before) {
+		t.Errorf("something refused was written:\n%s", after)
+	}
+}
+
+// A file that somebody broke stops nothing and loses nothing.
+func TestBrokenModelsFile(t *testing.T) {
+	p := paths(t)
+	const broken = "[[model]]\nname = \"a\"\nkey = \"" + canary + "\"\n"
+	write(t, p.ModelsFile(), broken)
+	c, call, log := modelCore(t, p, &secret.Memory{})
+	var v httpapi.ModelsView
+	if code, body := call("GET", "/v1/models", "", &v); code != 200 || !strings.Contains(v.Problem, "a key is written into it in line 3") || len(v.Models) != 0 || strings.Contains(body, canary) {
+		t.Fatalf("%d %s", code, body)
+	}
+	if _, _, err := c.models.Open(t.Context(), ""); domain.CodeOf(err) != domain.CodeInvalid || !strings.Contains(err.Error(), "models.toml") || strings.Contains(err.Error(), canary) {
+		t.Errorf("%v", err)
+	}
+	for _, x := range [][3]string{{"PUT", "/v1/models/b", `{"format":"openai-chat","model":"m"}`}, {"DELETE", "/v1/models/a", ""}, {"POST", "/v1/default-model", `{"name":""}`}, {"PUT", "/v1/models/a/key", `{"key":"` + canary + `"}`}} {
+		if code, body := call(x[0], x[1], x[2], nil); code != 422 || strings.Contains(body, canary) {
+			t.Errorf("%v: %d %s", x, code, body)
+		}
+	}
+	if got, _ := os.ReadFile(p.ModelsFile()); string(got) != broken {
+		t.Errorf("it became %q", got)
+	}
+	var d httpapi.Doctor
+	call("GET", "/v1/doctor", "", &d)
+	if i := slices.IndexFunc(d.Lines, func(l httpapi.DoctorLine) bool { return l.Name == "models" }); i < 0 || d.Lines[i].OK || d.Lines[i].Fix == "" || d.OK {
+		t.Errorf("%+v", d.Lines)
+	}
+	// Mended, it counts at once; broken again, what it said last goes on.
+	write(t, p.ModelsFile(), "[[model]]\nname = \"a\"\nformat = \"openai-chat\"\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\n")
+	if call("GET", "/v1/models", "", &v); v.Problem != "" && len(v.Models) != 1 {
+		t.Errorf("%+v", v)
+	}
+	write(t, p.ModelsFile(), "broken")
+	if _, cfg, err := c.models.Open(t.Context(), ""); err != nil || cfg.Name != "a" {
+		t.Errorf("%+v %v", cfg, err)
+	}
+	if strings.Contains(log.String(), canary) {
+		t.Error("the core's log has the key")
+	}
+}
+
+func TestOpenModel(t *testing.T) {
+	p := paths(t)
+	c, call, _ := modelCore(t, p, &secret.Memory{})
+	m := c.models
+	if _, _, err := m.Open(t.Context(), ""); domain.CodeOf(err) != domain.CodeNotFound || !strings.Contains(err.Error(), "glasshouse model add") {
+		t.Errorf("%v", err)
+	}
+	put(t, call, chat("qwen-small", "http://127.0.0.1:9/v1", ""))
+	a, cfg, err := m.Open(t.Context(), "")
+	if err != nil || cfg.Name != "qwen-small" {
+		t.Fatalf("%+v %v", cfg, err)
+	}
+	if b, _, _ := m.Open(t.Context(), "qwen-small"); a != b {
+		t.Error("connections are not used again")
+	}
+	put(t, call, chat("claude", "http://127.0.0.1:9/v1", ""))
+	put(t, call, chat("qwen-small", "http://127.0.0.1:10/v1", ""))
+	if b, cfg, _ := m.Open(t.Context(), "qwen-small"); a == b || cfg.BaseURL != "http://127.0.0.1:10/v1" {
+		t.Error("a changed model is asked as before")
+	}
+	for name, want := range map[string][]string{
+		"": {"qwen-small, claude", "glasshouse model default"}, "qwen": {"did you mean qwen-small?"}, "cluade": {"did you mean claude?"}, "CLAUDE": {"did you mean claude?"},
+		"zzz": {"there are qwen-small, claude"}, strings.Repeat("x", 5000): {"there are"}, "a\nb": {`"a\nb"`},
+	} {
+		_, _, err := m.Open(t.Context(), name)
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) || len(err.Error()) > 300 {
+				t.Errorf("%.20q: %v", name, err)
+			}
+		}
+	}
+	if _, _, err := m.Open(t.Context(), canary); err == nil || strings.Contains(err.Error(), canary) {
+		t.Errorf("a key in the place of a name is repeated: %v", err)
+	}
+	if _, err := m.SetDefault(t.Context(), "claude", "person"); err != nil {
+		t.Fatal(err)
+	}
+	if _, cfg, err := m.Open(t.Context(), ""); err != nil || cfg.Name != "claude" {
+		t.Errorf("%+v %v", cfg, err)
+	}
+}
+
+// Without a keychain the environment does, and a key that cannot be kept is not said
+// to be.
+func TestNoKeychain(t *testing.T) {
+	p := paths(t)
+	t.Setenv("GLASSHOUSE_TEST_KEY", canary)
+	c, call, _ := modelCore(t, p, brokenStore{})
+	put(t, call, chat("env", "http://127.0.0.1:9/v1", "GLASSHOUSE_TEST_KEY"))
+	put(t, call, chat("local", "http://127.0.0.1:9/v1", ""))
+	v := put(t, call, chat("own", "", ""))
+	if row(v, "env").Key != "environment" || row(v, "local").Key != "none" || row(v, "own").Key != "missing" || !strings.Contains(row(v, "own").Problem, "cannot be reached") {
+		t.Errorf("%+v", v)
+	}
+	if code, body := call("PUT", "/v1/models/own/key", `{"key":"`+canary+`"}`, nil); code != 503 || strings.Contains(body, canary) || !strings.Contains(body, "environment variable") {
+		t.Errorf("%d %s", code, body)
+	}
+	for _, name := range []string{"env", "local"} {
+		if _, _, err := c.models.Open(t.Context(), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if code, body := call("DELETE", "/v1/models/own", "", nil); code != 200 {
+		t.Errorf("%d %s", code, body)
+	}
+	// What a variable holds that is no key is not sent and not shown.
+	for _, odd := range []string{p.Data, "http://h/" + canary, "two words " + canary} {
+		t.Setenv("GLASSHOUSE_TEST_KEY", odd)
+		if _, _, err := c.models.Open(t.Context(), "env"); err == nil || strings.Contains(err.Error(), odd) {
+			t.Errorf("%q: %v", odd, err)
+		}
+	}
+}
+
+// A key goes over TLS or to this computer, else nowhere.
+func TestKeyIsNotSentInTheOpen(t *testing.T) {
+	p := paths(t)
+	store := &secret.Memory{}
+	c, call, _ := modelCore(t, p, store)
+	c.models.connect = func(c model.Config, key string, _ *http.Client) (model.Client, error) {
+		return nil, fmt.Errorf("asked with %q", key)
+	}
+	for base, safe := range map[string]bool{"": true, "https://h/v1": true, "http://127.0.0.1:1/v1": true, "http://[::1]:1/v1": true, "http://localhost/v1": true,
+		"http://h/v1": false, "http://192.0.2.7/v1": false, "http://127.0.0.1.h/v1": false, "http://localhost.h/v1": false, "http://10.0.0.1/v1": false} {
+		put(t, call, chat("m", base, ""))
+		if err := store.Set(t.Context(), "model:m", canary); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := c.models.Open(t.Context(), "m")
+		if sent := strings.Contains(err.Error(), "asked with"); sent != safe || !safe && (domain.CodeOf(err) != domain.CodeDenied || strings.Contains(err.Error(), canary)) {
+			t.Errorf("%s: %v", base, err)
+		}
+		_ = store.Delete(t.Context(), "model:m")
+		if _, _, err := c.models.Open(t.Context(), "m"); base != "" && !strings.Contains(err.Error(), `asked with ""`) {
+			t.Errorf("%s without a key: %v", base, err)
+		}
+	}
+}
+
+func TestTryModel(t *testing.T) {
+	p := paths(t)
+	store := &secret.Memory{}
+	c, call, log := modelCore(t, p, store)
+	srv := modeltest.Text(t, `
+served: m-2026
+answers:
+  - say: ready
+  - fail: {kind: auth}
+  - say: the key is `+canary+`
+  - stall: true
+`, modeltest.Options{Key: canary})
+	put(t, call, chat("m", srv.URL(), ""))
+	if code, body := call("PUT", "/v1/models/m/key", `{"key":"`+canary+`"}`, nil); code != 200 {
+		t.Fatalf("%d %s", code, body)
+	}
+	var got httpapi.ModelTry
+	if code, body := call("POST", "/v1/models/m/try", `{}`, &got); code != 200 || !got.OK || got.Text != "ready" || got.Served != "m-2026" || got.Usage.Input == 0 || got.Usage.Output == 0 || got.Error != "" {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, body := call("POST", "/v1/models/m/try", "", &got); code != 200 || got.OK || got.Kind != model.ErrAuth || got.Error == "" || strings.Contains(body, canary) {
+		t.Errorf("%d %s", code, body)
+	}
+	if _, body := call("POST", "/v1/models/m/try", `{}`, &got); !got.OK || strings.Contains(body, canary) || !strings.Contains(got.Text, "[key of model m]") {
+		t.Errorf("%s", body)
+	}
+	old := tryTime
+	tryTime = time.Second
+	defer func() { tryTime = old }()
+	if _, body := call("POST", "/v1/models/m/try", `{}`, &got); got.OK || got.Kind != model.ErrTimeout || !strings.Contains(got.Error, "no answer within") {
+		t.Errorf("%s", body)
+	}
+	for _, r := range srv.Requests() {
+		if r.Header.Get("Authorization") != "Bearer "+canary || r.Asked == nil || len(r.Asked.Tools) > 0 || r.Asked.MaxOutput != tryOutput {
+			t.Errorf("%v %s", r.Header, r.Body)
+		}
+	}
+	// Why a model is not asked at all is an answer too.
+	put(t, call, chat("m2", "", ""))
+	if code, body := call("POST", "/v1/models/m2/try", `{}`, &got); code != 200 || got.OK || got.Code != domain.CodeUnavailable || got.Hint == "" {
+		t.Errorf("%d %s", code, body)
+	}
+	srv.Close()
+	if _, body := call("POST", "/v1/models/m/try", `{}`, &got); got.OK || got.Kind != model.ErrNetwork {
+		t.Errorf("%s", body)
+	}
+	if evs, err := c.events.Read(t.Context(), eventlog.Filter{}); err != nil || slices.ContainsFunc(evs, func(e event.Envelope) bool { return strings.HasPrefix(string(e.Type), "model.") }) {
+		t.Errorf("it was recorded: %v", err)
+	}
+	if strings.Contains(log.String(), canary) {
+		t.Error("the core's log has the key")
+	}
+}
+
+// A key goes in and comes out nowhere: not of any door, in an answer or an error, nor
+// into any file of the data folder, whatever form a person or a program gives it.
+func TestKeyComesOutNowhere(t *testing.T) {
+	p := paths(t)
+	t.Setenv("GLASSHOUSE_TEST_KEY", "sk-env-"+canary[8:])
+	env := os.Getenv("GLASSHOUSE_TEST_KEY")
+	// The one in the environment is known before the first event.
+	write(t, p.ModelsFile(), "[[model]]\nname = \"env\"\nformat = \"openai-chat\"\nmodel = \"m\"\nbase_url = \"https://h/v1\"\nkey_env = \"GLASSHOUSE_TEST_KEY\"\n")
+	c, call, log := modelCore(t, p, &secret.Memory{})
+	put(t, call, chat("m", "https://h/v1", ""))
+	if code, _ := call("PUT", "/v1/models/m/key", `{"key":"`+canary+`"}`, nil); code != 200 {
+		t.Fatal(code)
+	}
+	secrets := []string{canary, env}
+	leak := func(where, text string) {
+		t.Helper()
+		for _, s := range secrets {
+			b := base64.RawStdEncoding.EncodeToString([]byte(s))
+			for _, f := range []string{s, b[:40], base64.RawStdEncoding.EncodeToString([]byte("x" + s))[4:40], hex.EncodeToString([]byte(s))} {
+				if strings.Contains(text, f) {
+					t.Errorf("%s holds %q: %.300q", where, f, text)
+				}
+			}
+		}
+	}
+	quoted, _ := json.Marshal(canary)
+	bodies := []string{"", canary, string(quoted), `{"key":` + string(quoted), `{"key":[` + string(quoted) + `]}`, `{"key":{"` + canary + `":1}}`, `{"` + canary + `":1}`, `{"key":"` + canary + ` x"}`, `{"key":"` + canary + `","` + canary + `":2}`,
+		`{"name":` + string(quoted) + `}`, `{"format":` + string(quoted) + `,"model":"m"}`, `{"format":"openai-chat","model":"m","key_env":` + string(quoted) + `}`, `{"format":"openai-chat","model":"m","base_url":"https://u:` + canary + `@h/"}`,
+		`{"format":"openai-chat","model":"m","context":` + string(quoted) + `}`, `{"format":"openai-chat","model":"m","effort":` + string(quoted) + `}`}
+	for _, body := range bodies {
+		for _, at := range [][2]string{{"PUT", "/v1/models/m/key"}, {"PUT", "/v1/models/nobody/key"}, {"PUT", "/v1/models/m"}, {"PUT", "/v1/models/" + canary}, {"PUT", "/v1/models/" + canary + "/key"}, {"DELETE", "/v1/models/" + canary}, {"DELETE", "/v1/models/" + canary + "/key"},
+			{"POST", "/v1/models/" + canary + "/try"}, {"POST", "/v1/default-model"}} {
+			_, got := call(at[0], at[1], body, nil)
+			leak(strings.Join(at[:], " ")+" "+body, got)
+		}
+	}
+	// A person pastes it, a program prints it.
+	big := bytes.Repeat([]byte("line of output\n"), 20000)
+	for _, s := range secrets {
+		for _, f := range []string{s, hex.EncodeToString([]byte(s)), base64.StdEncoding.EncodeToString([]byte("x" + s)), strings.ToUpper(hex.EncodeToString([]byte(s))), base64.URLEncoding.EncodeToString([]byte(s))} {
+			if err := c.record(t.Context(), event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "person", Payload: &event.Message{Text: "use " + f + " please"}}); err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range []int{0, 64<<10 - 7, len(big)} {
+				if _, err := c.events.PutBlob(t.Context(), bytes.NewReader(slices.Concat(big[:at], []byte(f), big[at:])), 1<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	var d map[string]any
+	raw, err := httpapi.OpenAPI()
+	if err != nil || json.Unmarshal(raw, &d) != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for path, ops := range d["paths"].(map[string]any) {
+		if _, get := ops.(map[string]any)["get"]; !get || strings.Contains(path, "{") {
+			continue
+		}
+		if path == "/v1/events" {
+			path += "?follow=false&transient=true"
+		}
+		if path == "/v1/source" {
+			path += "?path=/"
+		}
+		_, got := call("GET", path, "", nil)
+		leak("GET "+path, got)
+		seen++
+	}
+	if seen < 12 {
+		t.Errorf("only %d doors were looked through", seen)
+	}
+	if _, got := call("GET", "/v1/log?limit=5000", "", nil); !strings.Contains(got, "[key of model m]") || !strings.Contains(got, "[key of model env]") {
+		t.Errorf("what stands for the keys is not there: %.500s", got)
+	}
+	if r, err := c.events.Verify(t.Context()); err != nil || len(r.Problems) > 0 {
+		t.Errorf("%+v %v", r, err)
+	}
+	leak("the core's log", log.String())
+	c.close()
+	files := 0
+	for _, dir := range []string{p.Data, p.Config} {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if path == p.Tools() { // a root core's copy of this very program
+				return fs.SkipDir
+			}
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			files++
+			leak(path, string(b))
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if files < 25 {
+		t.Errorf("only %d files were looked through", files)
+	}
+}
+
+// Many clients at once: each call is whole, and the file is at every moment.
+func TestModelsFromManySides(t *testing.T) {
+	p := paths(t)
+	c, call, _ := modelCore(t, p, &secret.Memory{})
+	m := c.models
+	put(t, call, chat("base", "http://127.0.0.1:9/v1", ""))
+	stop := make(chan struct{})
+	var readers, writers sync.WaitGroup
+	readers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := p.LoadModels(); err != nil {
+				t.Errorf("read in between: %v", err)
+				return
+			}
+			if v, err := m.List(t.Context()); err != nil || v.Problem != "" {
+				t.Errorf("%+v %v", v, err)
+				return
+			}
+			_, _, _ = m.Open(t.Context(), "base")
+			m.doctor(t.Context())
+		}
+	})
+	for i := range 6 {
+		writers.Go(func() {
+			name := fmt.Sprintf("m%d", i)
+			for n := range 4 {
+				_, err1 := m.Put(t.Context(), chat(name, fmt.Sprintf("http://127.0.0.1:%d/v1", n+1), ""), "person")
+				_, err2 := m.PutKey(t.Context(), name, fmt.Sprintf("sk-%d-%d-0123456789", i, n), "person")
+				_, err3 := m.SetDefault(t.Context(), name, "person")
+				if err := errors.Join(err1, err2, err3); err != nil {
+					t.Error(err)
+				}
+			}
+			if i%2 == 0 {
+				if _, err := m.Delete(t.Context(), name, "person"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+	all, err := p.LoadModels()
+	names := all.Names()
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"base", "m1", "m3", "m5"}) {
+		t.Errorf("%v %v", names, err)
+	}
+	for _, c := range all.Models[1:] {
+		if c.BaseURL != "http://127.0.0.1:4/v1" {
+			t.Errorf("%+v", c)
+		}
+	}
+}
