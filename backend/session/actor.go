@@ -226,16 +226,7 @@ func (a *actor) inTurn(turn domain.TurnID) (in bool) {
 
 func (a *actor) runCheck(ctx context.Context, turn domain.TurnID, c event.Check) event.CheckRan {
 	ran := event.CheckRan{Name: c.Name}
-	args := map[string]any{}
-	if len(c.Argv) > 0 {
-		args["argv"] = c.Argv
-	} else {
-		args["code"], args["lang"] = c.Code, "bash"
-	}
-	if c.TimeoutMS > 0 {
-		args["timeout_ms"] = c.TimeoutMS
-	}
-	raw, err := json.Marshal(args)
+	raw, err := CheckArgs(c)
 	if err != nil {
 		ran.Reason = err.Error()
 		return ran
@@ -246,21 +237,41 @@ func (a *actor) runCheck(ctx context.Context, turn domain.TurnID, c event.Check)
 		return ran
 	}
 	v, err := st.Wait(ctx, domain.StepEnded)
-	switch {
-	case err != nil:
+	if err != nil {
 		ran.Reason = err.Error()
-	case v.Ended == nil:
-		ran.Reason = "it did not run: " + string(v.State)
-	case v.Ended.Outcome != domain.OutcomeOK && v.Ended.Outcome != domain.OutcomeFailed:
-		ran.Reason = string(v.Ended.Outcome) + ": " + v.Ended.Error
-	case v.Ended.ExitCode == nil || *v.Ended.ExitCode != c.Exit:
-		ran.Reason = fmt.Sprintf("it exited with %s, %d was declared", exitText(v.Ended), c.Exit)
-	case c.Has != "" && !outputHas(v.Ended, c.Has):
-		ran.Reason = fmt.Sprintf("its output does not hold %q", c.Has)
-	default:
-		ran.OK = true
+		return ran
 	}
+	ran.OK, ran.Reason = Verdict(c, v)
 	return ran
+}
+
+// CheckArgs are the arguments of exec that run a check.
+func CheckArgs(c event.Check) (json.RawMessage, error) {
+	args := map[string]any{}
+	if len(c.Argv) > 0 {
+		args["argv"] = c.Argv
+	} else {
+		args["code"], args["lang"] = c.Code, "bash"
+	}
+	if c.TimeoutMS > 0 {
+		args["timeout_ms"] = c.TimeoutMS
+	}
+	return json.Marshal(args)
+}
+
+// Verdict says whether a check holds by the step that ran it, and if not, why.
+func Verdict(c event.Check, v StepView) (ok bool, reason string) {
+	switch {
+	case v.Ended == nil:
+		return false, "it did not run: " + string(v.State)
+	case v.Ended.Outcome != domain.OutcomeOK && v.Ended.Outcome != domain.OutcomeFailed:
+		return false, string(v.Ended.Outcome) + ": " + v.Ended.Error
+	case v.Ended.ExitCode == nil || *v.Ended.ExitCode != c.Exit:
+		return false, fmt.Sprintf("it exited with %s, %d was declared", exitText(v.Ended), c.Exit)
+	case c.Has != "" && !outputHas(v.Ended, c.Has):
+		return false, fmt.Sprintf("its output does not hold %q", c.Has)
+	}
+	return true, ""
 }
 
 func exitText(e *event.StepEnded) string {
