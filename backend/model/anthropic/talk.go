@@ -234,20 +234,20 @@ func (t *talk) end() []turn {
 	t.closeUser()
 	all := t.turns
 	t.turns = nil
-	goOn := []blockParam{anthropic.NewTextBlock("Go on.")}
+	goOn := func() []blockParam { return []blockParam{anthropic.NewTextBlock("Go on.")} }
 	for _, next := range all {
 		if !next.user {
 			for n := len(next.blocks); n > 0 && (next.blocks[n-1].OfThinking != nil || next.blocks[n-1].OfRedactedThinking != nil); n-- {
 				next.blocks = next.blocks[:n-1]
 			}
 			if len(t.turns) == 0 && len(next.blocks) > 0 {
-				t.push(true, goOn)
+				t.push(true, goOn())
 			}
 		}
 		t.push(next.user, next.blocks)
 	}
 	if n := len(t.turns); n == 0 || !t.turns[n-1].user {
-		t.push(true, goOn)
+		t.push(true, goOn())
 	}
 	return t.turns
 }
