@@ -37,6 +37,12 @@ type doors struct {
 	srv    *http.Server
 }
 
+// set is passed at the begin of every command and of every call: what a test has set
+// before a command is seen by the calls that come of it.
+var set sync.Mutex
+
+func pass() { set.Lock(); defer set.Unlock() }
+
 type doorCall struct {
 	method, path, query string
 	body                string
@@ -140,6 +146,7 @@ func (d *doors) called(method, path string) (out []string) {
 }
 
 func (d *doors) serve(w http.ResponseWriter, r *http.Request) {
+	pass()
 	b, _ := io.ReadAll(r.Body)
 	d.mu.Lock()
 	d.calls = append(d.calls, doorCall{r.Method, r.URL.Path, r.URL.RawQuery, string(b)})
@@ -226,6 +233,7 @@ type ran struct {
 // line runs a command line to its end.
 func line(t *testing.T, in string, args ...string) ran {
 	t.Helper()
+	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a hang guard
 	defer cancel()
 	var out, errs bytes.Buffer

@@ -36,6 +36,7 @@ type seat struct {
 
 func sit(t *testing.T, args ...string) *seat {
 	t.Helper()
+	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // a hang guard
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
@@ -277,6 +278,7 @@ func TestASignalLeavesTheAgentAtWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pass()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +336,6 @@ func TestColours(t *testing.T) {
 	if !strings.Contains(s.text.String(), "\x1b[32m✓\x1b[0m") {
 		t.Errorf("no colour: %q", s.text.String())
 	}
-	d.log = nil
 	t.Setenv("NO_COLOR", "1")
 	s = sit(t, "run", "--project", "shop", "hi")
 	s.ends()

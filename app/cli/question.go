@@ -29,6 +29,7 @@ type questions struct {
 	mu     sync.Mutex
 	closed map[domain.ApprovalID]chan struct{}
 
+	shown sync.WaitGroup
 	turn  sync.Mutex // one question has the terminal
 	lines <-chan string
 	taken bool // a question went away under the person's hands: no line is taken any more
@@ -75,7 +76,7 @@ func (q *questions) see(ctx context.Context, p event.Payload) {
 	case *event.ApprovalRequested:
 		var a approval.Approval
 		if q.c.get(ctx, "/v1/approvals/"+string(p.Approval), nil, &a) == nil && a.Outcome.State == approval.Pending {
-			go q.prompt(ctx, a)
+			q.shown.Go(func() { q.prompt(ctx, a) })
 		} // one that cannot be looked at still waits elsewhere
 	case *event.ApprovalAnswered:
 		q.close(p.Approval)
@@ -85,7 +86,7 @@ func (q *questions) see(ctx context.Context, p event.Payload) {
 }
 
 // end stops following.
-func (q *questions) end() { q.stop(); <-q.done }
+func (q *questions) end() { q.stop(); <-q.done; q.shown.Wait() }
 
 func (q *questions) closing(id domain.ApprovalID) chan struct{} {
 	q.mu.Lock()

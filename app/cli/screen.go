@@ -84,21 +84,22 @@ func (s *screen) end() {
 }
 
 // beside returns a writer for lines on w that keep clear of what the screen shows.
-func (s *screen) beside(w io.Writer) io.Writer {
-	if !s.tty || !isTerminal(w) {
-		return w
-	}
-	return besides{s, w}
+func (s *screen) beside(w io.Writer) besides {
+	return besides{s, w, s.tty && isTerminal(w)}
 }
 
 type besides struct {
-	s *screen
-	w io.Writer
+	s    *screen
+	w    io.Writer
+	same bool // both are seen in one place
 }
 
 func (b besides) Write(p []byte) (int, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
+	if !b.same {
+		return b.w.Write(p)
+	}
 	return b.s.lines(b.w, p)
 }
 
@@ -106,6 +107,10 @@ func (b besides) Write(p []byte) (int, error) {
 func (b besides) ask(prompt string, typed bool) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
+	if !b.same {
+		_, _ = io.WriteString(b.w, prompt)
+		return
+	}
 	if prompt == "" {
 		b.s.prompt = ""
 		if typed {

@@ -244,10 +244,10 @@ func (t *tally) tokens() string {
 		s += " (" + count(t.cached) + " cached)"
 	}
 	s += ", " + count(t.out) + " out"
-	switch {
-	case t.unpriced == 0:
+	switch t.unpriced {
+	case 0:
 		s += ", " + cost(t.nanos)
-	case t.unpriced == t.answers:
+	case t.answers:
 		s += ", cost not known"
 	default:
 		s += fmt.Sprintf(", %s and %s without a known price", cost(t.nanos), plural(t.unpriced, "answer"))

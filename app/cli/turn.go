@@ -83,16 +83,20 @@ func (e *env) followTurn(ctx context.Context, c *Client, session string, turn do
 	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out)}
 	f.tl.verbose = v.verbose
 	f.tl.how = c.actor != "demo" && !v.ask // which answers by itself
-	beside := *e
-	beside.err = f.tl.s.beside(e.err)
-	f.e = &beside
+	beside, own := f.tl.s.beside(e.err), *e
+	own.err = beside
+	f.e = &own
 	ctx, f.leave = context.WithCancelCause(ctx)
 	defer f.leave(nil)
 	if v.ask {
-		_, f.tl.silent = beside.err.(besides)
+		f.tl.silent = beside.same
 		f.q = f.e.questions(c)
 		f.q.first = f.line
-		defer close(f.q.done)
+		defer func() {
+			f.leave(nil)
+			close(f.q.done)
+			f.q.shown.Wait()
+		}()
 	}
 	if v.stops && e.terminal() && isTerminal(e.err) {
 		defer e.intr.catch(func() bool { return f.pressed(ctx) })()
