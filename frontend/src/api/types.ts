@@ -57,26 +57,10 @@ export type SourceView = S['SourceView']
 /** What a person can set; an empty text or 0 is the usual. */
 export type Settings = S['Settings']
 
-/** A model a person set up. The key is never part of it. */
-export interface ModelConfig {
-  name: string
-  format: 'openai-chat' | 'openai-responses' | 'anthropic'
-  model: string
-  base_url?: string
-  key_env?: string
-  context?: number
-  max_output?: number
-  effort?: '' | 'low' | 'medium' | 'high'
-  text_only?: boolean
-  price?: { input: number; cache_read?: number; cache_write?: number; output: number }
-}
-export interface ModelView extends ModelConfig {
-  /** Where its key is: "none" where it needs none, "missing" where it has none. */
-  key: 'keychain' | 'environment' | 'none' | 'missing'
-  /** Why it cannot be used as it is. */
-  problem?: string
-}
-export interface ModelList { default?: string; models: ModelView[] | null }
-export interface ModelTry { ok: boolean; text?: string; usage?: { input: number; output: number }; took_ms?: number; error?: string; kind?: string }
+/** A model a person set up, and where its key is. The key is never part of it. */
+export type ModelView = S['ModelView']
+export type ModelConfig = Omit<ModelView, 'key' | 'problem'>
+export type ModelList = S['ModelsView']
+export type ModelTry = S['ModelTry']
 /** Settings of a session that can be changed while it lasts. */
 export interface SessionChange { mode?: string; model?: string; limit_nanos?: number; limit_tokens?: number }

@@ -9,6 +9,9 @@ export class Models {
   /** The one that is meant where none is named. */
   usual = $state('')
   error = $state<ApiError>()
+  /** Why the file of them cannot be read now: those from before are listed then. */
+  problem = $state('')
+  file = $state('')
   reading = $state(false)
   /** The form that is open in the settings: a model's name, '' for a new one; undefined: none. */
   form = $state<string>()
@@ -37,7 +40,10 @@ export class Models {
       const v = await calls.models()
       if (n !== this.#n) return
       this.list = v.models ?? []
-      this.usual = v.default ?? ''
+      // Where there is one alone, it is meant.
+      this.usual = v.default || (this.list.length === 1 ? (this.list[0]?.name ?? '') : '')
+      this.problem = v.problem ?? ''
+      this.file = v.file ?? ''
       this.error = undefined
     } catch (err) {
       if (n === this.#n) this.error = asError(err)

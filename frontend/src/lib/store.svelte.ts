@@ -24,6 +24,8 @@ export class Store {
   latest = $state(0)
   /** What a person should hear about the core itself. */
   onNews: (text: string) => void = () => {}
+  /** The models that are set up are others now: no event holds them. */
+  onModels: () => void = () => {}
   /** A project that was being made is gone: why, and whether somebody wanted it so. */
   onFailed: (project: ProjectState, why: string, wanted: boolean) => void = () => {}
   #retry: () => void = () => {}
@@ -56,6 +58,7 @@ export class Store {
         console.error(`event ${e.id} (${e.type})`, err)
       }
       if (before && e.type === 'project.deleted' && was && !was.imported && !was.deleted && e.data.reason) this.onFailed(was, e.data.reason, e.actor !== undefined && e.actor !== '' && e.actor !== 'host')
+      if (before && e.type === 'models.changed') this.onModels()
       if (before && e.id > 0 && e.type === 'core.stopped') this.#lose('The core has stopped.')
       if (before && e.id > 0 && e.type === 'core.started') this.onNews('The core started again. Each step says what became of it.')
     }

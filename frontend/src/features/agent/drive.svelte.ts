@@ -94,7 +94,6 @@ export class Drive {
   }
   #fail(place: string, t: Trouble) {
     this.troubles[place] = t
-    this.desk.notes.speak(t.error.what)
   }
   clear(place: string) {
     delete this.troubles[place]

@@ -15,7 +15,7 @@ export interface Preset { id: string; name: string; hint: string; format: ModelC
 export const PRESETS: Preset[] = [
   { id: 'openai', name: 'OpenAI', hint: 'OpenAI’s own address, over Responses.', format: 'openai-responses', base_url: '', key_env: 'OPENAI_API_KEY', local: false, title: 'openai' },
   { id: 'anthropic', name: 'Anthropic', hint: 'Anthropic’s own address, over Messages.', format: 'anthropic', base_url: '', key_env: 'ANTHROPIC_API_KEY', local: false, title: 'anthropic' },
-  { id: 'compatible', name: 'OpenAI-compatible', hint: 'Any server that speaks Chat Completions: give its address.', format: 'openai-chat', base_url: '', key_env: '', local: false, title: 'compatible' },
+  { id: 'compatible', name: 'Compatible', hint: 'Any server that speaks Chat Completions: give its address.', format: 'openai-chat', base_url: '', key_env: '', local: false, title: 'compatible' },
   { id: 'ollama', name: 'Ollama', hint: 'A server on this computer; it needs no key.', format: 'openai-chat', base_url: 'http://127.0.0.1:11434/v1', key_env: '', local: true, title: 'ollama' },
   { id: 'llamacpp', name: 'llama.cpp', hint: 'A server on this computer; it needs no key.', format: 'openai-chat', base_url: 'http://127.0.0.1:8080/v1', key_env: '', local: true, title: 'llamacpp' },
   { id: 'vllm', name: 'vLLM', hint: 'A server on this computer; it needs no key unless it was started with one.', format: 'openai-chat', base_url: 'http://127.0.0.1:8000/v1', key_env: '', local: true, title: 'vllm' },
@@ -34,7 +34,7 @@ export function keyWords(m: ModelView): { text: string; tone: Tone } {
 }
 
 /** Why a model cannot be asked now; empty: it can. */
-export const unusable = (m: ModelView): string => m.problem || (m.key === 'missing' ? `It has no key${m.key_env ? `: ${m.key_env} is not set` : ''}.` : '')
+export const unusable = (m: ModelView): string => (m.key === 'missing' ? `It has no key${m.key_env ? `: ${m.key_env} is not set where the core runs` : ''}.` : (m.problem ?? ''))
 
 const usd = (n: number): string => `$${n.toLocaleString('en-US', { maximumFractionDigits: 4 })}`
 export function priceWords(m: ModelConfig): string {
@@ -58,7 +58,13 @@ const KINDS: Record<string, string> = {
 /** What is to be done about an error of a model. */
 export const kindHint = (kind: string | undefined): string => KINDS[kind ?? ''] ?? ''
 
-export const tryError = (t: ModelTry): ApiError => ({ code: t.kind ?? 'unavailable', what: t.error || 'the model gave no answer', ...(kindHint(t.kind) ? { hint: kindHint(t.kind) } : {}) })
+/** An error's words without the word for its kind before them. */
+export function plainly(text: string, kind: string | undefined): string {
+  const rest = kind && text.startsWith(kind) ? text.slice(kind.length).replace(/^( \(HTTP (\d+)\))?: /, (_, __, status: string | undefined) => (status ? `HTTP ${status}: ` : '')) : text
+  return rest || text
+}
+
+export const tryError = (t: ModelTry): ApiError => ({ code: t.code || t.kind || 'unavailable', what: plainly(t.error || 'the model gave no answer', t.kind), ...(t.hint || kindHint(t.kind) ? { hint: t.hint || kindHint(t.kind) } : {}) })
 
 /** Goes to the models in the settings; with a name to its form, with '' to a new one. */
 export function openModels(desk: Desk, form?: string) {
