@@ -47,8 +47,21 @@ func (t *turn) estimate(r *model.Request, cfg model.Config) int {
 	for i > 0 && r.Messages[i-1].Role != model.RoleAssistant {
 		i--
 	}
+	if n := i - 1; n > 0 && !a.empty() && a.stop != model.StopRefused {
+		t.learn(r, n, a.input)
+	}
 	size, images := sizeOf(r.Messages[i:])
 	return int(a.context) + int(float64(tokens(size))*t.dense) + images*pictureCost
+}
+
+// learn how dense a model's tokens are from what its server counted for the first n
+// messages: after room was made there is no count to go by.
+func (t *turn) learn(r *model.Request, n int, counted int64) {
+	size, images := sizeOf(r.Messages[:n])
+	guess := tokens(size + sizeOfRest(r))
+	if got := int(counted) - images*pictureCost; guess > 500 && got > guess {
+		t.dense = max(t.dense, min(4, float64(got)/float64(guess)))
+	}
 }
 
 // full reports whether a request of so many tokens leaves too little room to go on: of
@@ -56,16 +69,6 @@ func (t *turn) estimate(r *model.Request, cfg model.Config) int {
 func (t *turn) full(r *model.Request, n, budget int) bool {
 	fixed := int(float64(tokens(sizeOfRest(r))) * t.dense)
 	return n > fixed+max(0, budget-fixed)*compactAt/100
-}
-
-// counted learns how dense a model's tokens are from what its server counted.
-func (t *turn) counted(r *model.Request, u model.Usage) {
-	size, images := sizeOf(r.Messages)
-	guess := tokens(size + sizeOfRest(r))
-	got := int(u.Input+u.CacheRead+u.CacheWrite) - images*pictureCost
-	if guess > 500 && got > guess {
-		t.dense = max(t.dense, min(4, float64(got)/float64(guess)))
-	}
 }
 
 // fit cuts what is in a request until it is within the budget. It is the last means,

@@ -46,7 +46,8 @@ type answer struct {
 	model   string
 	stop    model.Stop
 	parts   []event.ModelPart
-	context int64
+	context int64 // tokens of request and answer
+	input   int64 // of the request
 	told    bool
 	results []event.ToldResult
 }
@@ -142,7 +143,7 @@ func (c *conversation) answered(id int64, v *event.ModelAnswered) {
 	if v.Purpose != "" {
 		return
 	}
-	a := &answer{id: v.Answer, turn: v.Turn, model: v.Model, stop: model.Stop(v.Stop), parts: v.Parts, context: v.Context}
+	a := &answer{id: v.Answer, turn: v.Turn, model: v.Model, stop: model.Stop(v.Stop), parts: v.Parts, context: v.Context, input: u.Input + u.CacheRead + u.CacheWrite}
 	if v.PartsBlob != nil {
 		var parts []event.ModelPart
 		if raw, err := c.read(v.PartsBlob.Sha256, maxKept); err == nil && json.Unmarshal(raw, &parts) == nil {

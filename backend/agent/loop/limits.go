@@ -90,9 +90,13 @@ func (t *turn) spending(ctx context.Context, v session.View, cfg model.Config) (
 		if l.key == "nanos" && t.conv.unknown > 0 {
 			detail = append(detail, fact("not counted", fmt.Sprintf("%s of models without a known price", plural(t.conv.unknown, "answer", "answers"))))
 		}
-		return true, t.put(ctx, agent.Question{Kind: kindLimit, Key: fmt.Sprintf("%s:%d", l.key, l.most),
+		if err := t.put(ctx, agent.Question{Kind: kindLimit, Key: fmt.Sprintf("%s:%d", l.key, l.most),
 			Title:  fmt.Sprintf("%d %% of the limit of %s is used: %s of %s. Go on?", percent(l.used, l.most), l.name, l.show(l.used), l.exact(l.most)),
-			Detail: detail})
+			Detail: detail}); err != nil {
+			return false, err
+		}
+		t.conv.now.agree(l.exact(l.most))
+		return true, nil
 	}
 	return false, nil
 }

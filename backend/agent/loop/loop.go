@@ -144,6 +144,7 @@ func (t *turn) may(a *answer) bool {
 const (
 	mostCut   = 3 // answers in a row that may be cut at their length
 	mostEmpty = 1 // that may be empty
+	mostIdle  = 5 // that may be one or the other
 )
 
 // done reports whether the turn is: its newest answer wants nothing more, and the
@@ -157,9 +158,12 @@ func (t *turn) done() (bool, error) {
 	if a == nil || a.turn != t.room.Turn() || len(a.calls()) > 0 {
 		return false, nil
 	}
+	idle := t.conv.trailing(func(a *answer) bool { return a.stop == model.StopLength || a.empty() })
 	switch {
 	case a.stop == model.StopRefused:
 		return false, refusedAnswer(a)
+	case idle > mostIdle:
+		return false, domain.E(domain.CodeUnavailable, fmt.Sprintf("The model %s gave %d answers in a row that were empty or cut", a.model, idle), "go on, say more exactly what to do, or choose another model", nil)
 	case a.empty() && a.stop != model.StopLength:
 		if t.conv.trailing((*answer).empty) > mostEmpty {
 			return false, domain.E(domain.CodeUnavailable, fmt.Sprintf("The model %s answered with nothing, twice", a.model), "go on, say more exactly what to do, or choose another model", nil)

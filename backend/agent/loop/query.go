@@ -62,7 +62,6 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	d.end()
 	// It came and it cost: it is recorded also when the turn is being stopped.
 	ctx = context.WithoutCancel(ctx)
-	t.counted(q.request, a.Usage)
 	took := t.l.cfg.Now().Sub(begun).Milliseconds()
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Saw: saw, Model: q.cfg.Name, Served: short(line(a.Served, 200), 200),
 		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(a.Usage), Priced: q.cfg.Price != nil,

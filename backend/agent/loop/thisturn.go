@@ -130,10 +130,7 @@ func (t *thisTurn) answered(v *event.ApprovalAnswered) string {
 	}
 	if v.Choice == goOn {
 		if l := field(q, fieldLimit); l != "" {
-			if t.agreed == nil {
-				t.agreed = map[string]bool{}
-			}
-			t.agreed[l] = true
+			t.agree(l)
 		}
 		if field(q, fieldCalls) != "" {
 			t.more++
@@ -142,6 +139,14 @@ func (t *thisTurn) answered(v *event.ApprovalAnswered) string {
 		t.stopped = stoppedBy(q.Title, v.Text)
 	}
 	return v.Text
+}
+
+// agree: the person let the session go on up to a limit.
+func (t *thisTurn) agree(limit string) {
+	if t.agreed == nil {
+		t.agreed = map[string]bool{}
+	}
+	t.agreed[limit] = true
 }
 
 func stoppedBy(title, text string) string {
