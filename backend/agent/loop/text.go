@@ -100,7 +100,7 @@ func split(sizes []int, most, total int) int {
 			sum += min(n, share)
 		}
 		if sum <= total || share <= 1 {
-			return share
+			return max(1, share)
 		}
 		over, large := sum-total, 0
 		for _, n := range sizes {
