@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"glasshouse/app/config"
@@ -172,12 +174,31 @@ func (im *images) at(ctx context.Context, hash string, progress func(vm.Progress
 
 // imageRun starts the programs of an image build.
 func (c *Core) imageRun(ctx context.Context, name string, args []string, o image.RunOptions) error {
-	p, err := c.runner.Start(ctx, proc.Cmd{Role: "image", Path: name, Args: args, Dir: o.Dir, Env: append(os.Environ(), o.Env...), Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
+	p, err := c.runner.Start(ctx, proc.Cmd{Role: "image", Path: name, Args: args, Dir: o.Dir, Env: append(buildEnv(name, os.Environ()), o.Env...), Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
 	if err != nil {
 		return err
 	}
 	_, err = p.Wait()
 	return err
+}
+
+// buildEnv is what an image's build gets of the core's environment: the way to
+// packages, and nothing that could be a key. npm runs programs of the packages it gets.
+func buildEnv(program string, env []string) []string {
+	var out []string
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		low := strings.ToLower(name)
+		switch {
+		case slices.Contains([]string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SOURCE_DATE_EPOCH", "APT_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE"}, name),
+			slices.Contains([]string{"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"}, low), strings.HasPrefix(name, "LC_"), strings.HasPrefix(name, "XDG_"):
+		case program == "npm" && (strings.HasPrefix(low, "npm_config_") || name == "NPM_TOKEN"): // the person's registry, and the way into it
+		default:
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // buildImage is the image without a machine that needs it.
