@@ -164,8 +164,11 @@ func (w *chatWriter) assistant(m *model.Message) {
 		// It thought and said nothing. The turns must still alternate.
 		a.Content.OfString = openai.String("(no answer)")
 	}
+	extra := map[string]any{}
+	if len(texts) == 0 && len(a.ToolCalls) > 0 {
+		extra["content"] = nil // templates look at it, and fail where it is missing
+	}
 	if len(a.ToolCalls) > 0 && !w.own {
-		extra := map[string]any{}
 		for field, text := range thoughts {
 			extra[field] = text
 		}
@@ -174,9 +177,9 @@ func (w *chatWriter) assistant(m *model.Message) {
 		if _, ok := extra["reasoning_content"]; !ok && len(thoughts) == 0 && w.deepSeek() {
 			extra["reasoning_content"] = ""
 		}
-		if len(extra) > 0 {
-			a.SetExtraFields(extra)
-		}
+	}
+	if len(extra) > 0 {
+		a.SetExtraFields(extra)
 	}
 	w.out = append(w.out, openai.ChatCompletionMessageParamUnion{OfAssistant: &a})
 }

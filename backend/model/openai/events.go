@@ -144,14 +144,15 @@ func begun(s string) bool {
 
 // checkJSON tells a value that breaks off, which is a cut connection, from nonsense.
 func checkJSON(b []byte) error {
-	var v json.RawMessage
-	err := json.Unmarshal(b, &v)
-	if err == nil {
+	if json.Valid(b) {
 		return nil
 	}
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) && strings.Contains(syntax.Error(), "unexpected end") {
+	err := json.NewDecoder(bytes.NewReader(b)).Decode(new(json.RawMessage))
+	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return cutOff()
+	}
+	if err == nil {
+		err = errors.New("something follows the value")
 	}
 	return protocol("the server sent what is no JSON: %v", err)
 }

@@ -200,8 +200,7 @@ func (f *failure) kind(status int) model.ErrorKind {
 	case (k == model.ErrRate || status == 429) && strings.Contains(text, "request too large"):
 		// More than the account's allowance of a minute: waiting never helps.
 		return model.ErrTooLong
-	case k == model.ErrServer && status != 0 && status != 500:
-	case k != "" && k != model.ErrInvalid:
+	case k != "" && k != model.ErrInvalid && k != model.ErrServer: // these two say little
 		return k
 	}
 	switch status {
