@@ -166,6 +166,8 @@ export type Item =
   | { kind: 'misfit'; tool: string; args: string; text: string; at: number }
   | { kind: 'compact'; before: number; after: number; kept: string; summary: string; reason: string; at: number }
   | { kind: 'resume'; at: number }
+  /** A model's turn ended here. */
+  | { kind: 'end'; turn: string; at: number }
 /**
  * A session. Its lists only grow, in place; its sums are kept while events come, so
  * that no view has to go through all steps to know them.

@@ -7,6 +7,7 @@ export type Block =
   | { kind: 'list'; items: { depth: number; mark: string; text: string }[]; from: number }
   /** open: its end is not written yet. */
   | { kind: 'code'; lang: string; text: string; open: boolean; from: number }
+  | { kind: 'table'; rows: string[][]; head: boolean; from: number }
   | { kind: 'rule'; from: number }
 export interface Inline { text: string; kind: '' | 'code' | 'strong' }
 
@@ -69,10 +70,12 @@ export function blocks(text: string, from = 0): Block[] {
       if (i) i.text += `\n${l.trim()}`
       ends.set(last, at)
     } else if (/^[ \t]*\|.*\|[ \t]*$/.test(head)) {
-      if (joined && last.kind === 'code') {
-        last.text += `\n${l}`
+      const cells = cellsOf(l.trim())
+      if (joined && last.kind === 'table') {
+        if (last.rows.length === 1 && !last.head && cells.every((c) => /^:?-+:?$/.test(c))) last.head = true
+        else last.rows.push(cells)
         ends.set(last, at)
-      } else add({ kind: 'code', lang: '', text: l, open: false, from: begin })
+      } else add({ kind: 'table', rows: [cells], head: false, from: begin })
     } else if (head.startsWith('>')) {
       const t = l.replace(/^> ?/, '')
       if (joined && last.kind === 'quote') {
@@ -85,6 +88,12 @@ export function blocks(text: string, from = 0): Block[] {
     } else add({ kind: 'p', text: l, from: begin })
   }
   return out
+}
+
+/** The cells of a line of a table; what is beyond a dozen stays in the last. */
+function cellsOf(l: string): string[] {
+  const all = l.slice(1, -1).split('|')
+  return [...all.slice(0, 11), ...(all.length > 11 ? [all.slice(11).join('|')] : [])].map((c) => c.trim())
 }
 
 /** Where each block ends so far, so that the next line knows whether it belongs to it. */

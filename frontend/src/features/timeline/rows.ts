@@ -74,6 +74,8 @@ export function guess(item: Item | undefined): number {
       return 36 + (item.reason ? 40 : 0) + (item.agent === 'model' ? 18 + 19 * Math.min(3, Math.floor(item.text.length / 46)) : 0)
     case 'say':
       return 28 + 18 * Math.min(22, Math.floor(item.text.length / 64) + (item.text.match(/\n/g)?.length ?? 0))
+    case 'end':
+      return 57
     case 'answer':
       return 13 + 20 * item.high
     case 'ask':

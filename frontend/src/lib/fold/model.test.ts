@@ -35,7 +35,7 @@ describe('sums', () => {
     expect(turns.reduce((a, b) => plus(a!, b!))).toEqual(x(s).spent)
     expect(Object.values(s.answers).reduce((n, a) => plus(n, a.spent), nothing())).toEqual(x(s).spent)
     // It is no line of the conversation, and not what the context is.
-    expect(kinds(s)).toEqual(['turn', 'answer', 'answer', 'turn', 'answer'])
+    expect(kinds(s)).toEqual(['turn', 'answer', 'answer', 'end', 'turn', 'answer'])
     expect(x(s).context).toEqual({ used: 23_000, size: 128_000 })
   })
   it('say what has no price, and count no cost for it', () => {

@@ -1,5 +1,5 @@
 import type { Data, Envelope } from '../../api/types'
-import type { Answer, Live, PlanItem, Spent } from '../state'
+import type { Answer, Live, PlanItem, SessionState, Spent, Turn } from '../state'
 import type { About } from './fold'
 
 // What a model says, and what it took. model.answered is the truth; message.delta is
@@ -63,6 +63,7 @@ export function foldModel(about: About, e: Envelope) {
       break
     case 'turn.ended':
       if (session && s.live[session.id]?.turn === e.data.turn_id) delete s.live[session.id]
+      if (session && turnOf(session, e.data.turn_id)?.agent === 'model') put.item({ kind: 'end', turn: e.data.turn_id, at: e.at })
       break
     case 'session.state':
       if (session && e.data.state === 'ended') delete s.live[session.id]
@@ -107,8 +108,13 @@ function answered({ s, session, put }: About, d: Data<'model.answered'>, at: num
   // What has nothing to read has no line of its own: its calls are lines.
   if (!a.purpose && (a.parts.length || a.blob || a.stop === 'length' || a.stop === 'refused')) put.item({ kind: 'answer', answer: a.id, high: high(a) })
   put.session({ spent: plus(session.spent, spent), ...(a.purpose ? {} : { context: { used: a.used, size: a.size } }) })
-  const turn = session.items[session.turns.get(a.turn) ?? -1]
-  if (turn?.kind === 'turn') put.turn(a.turn, { spent: plus(turn.spent ?? nothing(), spent) })
+  const turn = turnOf(session, a.turn)
+  if (turn) put.turn(a.turn, { spent: plus(turn.spent ?? nothing(), spent) })
+}
+
+function turnOf(x: SessionState, id: string): Turn | undefined {
+  const i = x.items[x.turns.get(id) ?? -1]
+  return i?.kind === 'turn' ? i : undefined
 }
 
 /** A step was begun for a call, by its key. */
