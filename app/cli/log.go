@@ -83,6 +83,8 @@ func logText(ev event.Envelope) string {
 			parts = append(parts, mark+" "+r.Tool+" “"+firstLine(r.Text, 60)+"”")
 		}
 		return strings.Join(parts, " ")
+	case *event.ModelRetried:
+		return fmt.Sprintf("attempt %d failed (%s): %s; the next one in %.1f s", p.Attempt, p.Kind, p.Reason, float64(p.WaitMS)/1000)
 	case *event.PlanUpdated:
 		var parts []string
 		for _, it := range p.Items {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"glasshouse/backend/domain"
 )
 
 // keyMost bounds a key in bytes.
@@ -44,7 +46,11 @@ It is never an argument, for those are seen by every program of this computer.`,
 				return err
 			}
 			if err := c.call(ctx, "PUT", modelPath(r.Name, "/key"), nil, map[string]string{"key": key}, nil); err != nil {
-				return withoutKey(err, key)
+				err = withoutKey(err, key)
+				if re := (*remoteError)(nil); errors.As(err, &re) && re.Code == domain.CodeUnavailable {
+					e.note("where there is no keychain: export MY_KEY=…; glasshouse model edit %s --key-env MY_KEY; glasshouse quit. The next command starts a core that knows it", one(r.Name))
+				}
+				return err
 			}
 			e.note("the keychain holds the key of %s; try it with 'glasshouse model try %s'", one(r.Name), one(r.Name))
 			return nil

@@ -234,8 +234,9 @@ func TestCtrlCTwiceStopsATurn(t *testing.T) {
 	if len(d.called("POST", "/v1/sessions/"+doorSession+"/cancel")) != 0 {
 		t.Error("the first one stops it already")
 	}
-	s.types("\n")     // watch on
-	s.sees("on.\r\n") // the line's own echo
+	d.tell(delta("a", "text", 13, " file now"))
+	s.sees("\n     file now") // on a line of its own, set in
+	s.types("\n")             // watch on
 	time.Sleep(200 * time.Millisecond)
 	s.types("\x03")
 	time.Sleep(200 * time.Millisecond)
@@ -247,7 +248,7 @@ func TestCtrlCTwiceStopsATurn(t *testing.T) {
 	for len(d.called("POST", "/v1/sessions/"+doorSession+"/cancel")) == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	d.tell(answered("a", 1, text("text", "I look at the file.")), ended("cancelled"))
+	d.tell(answered("a", 1, text("text", "I look at the file now.")), ended("cancelled"))
 	if code := s.ends(); code != 4 || !strings.Contains(s.text.String(), "turn cancelled") {
 		t.Errorf("%d %q", code, s.text.String())
 	}

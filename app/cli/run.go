@@ -219,8 +219,12 @@ func (e *env) runAgent(cmd *cobra.Command, o runOptions, start turnStart, title 
 	}
 	if code, ended := err.(exitCode); err == nil || ended { //nolint:errorlint // of this very call
 		e.note("session %s; see the changes with 'glasshouse review open %s'", session, s.ProjectID)
-		if code == codeStopped && start.Agent == "model" {
+		switch {
+		case start.Agent != "model" || code == 0:
+		case code == codeStopped:
 			e.note("more may be used with 'glasshouse session set %s --limit …'; then 'glasshouse run --session %s --go-on' goes on", session, session)
+		default:
+			e.note("'glasshouse run --session %s --go-on' goes on; a prompt in its place says what else to do", session)
 		}
 	}
 	return err

@@ -87,7 +87,8 @@ func TestATurnIsShownAsItGoes(t *testing.T) {
 		plan := []event.PlanItem{{Text: "look", State: "done"}, {Text: "mend\n\x1b[31m", State: "doing"}, {Text: "test", State: "open"}, {Text: "deploy", State: "dropped"}}
 		d.tell(&event.PlanUpdated{Turn: doorTurn, Items: plan}, &event.PlanUpdated{Turn: doorTurn, Items: plan},
 			answered("a", 1, text("thought", "hm\nhm"), event.ModelPart{Kind: "call", Key: "k", Tool: "exec", Args: "{"}),
-			&event.ModelTold{Turn: doorTurn, Answer: "a", Results: []event.ToldResult{{Key: "k", Tool: "exec", Text: "/argv: missing\nmore", Failed: true}, {Key: "k2", Tool: "read", Step: "st_1", Text: "no file", Failed: true}}})
+			&event.ModelTold{Turn: doorTurn, Answer: "a", Results: []event.ToldResult{{Key: "k", Tool: "exec", Text: "/argv: missing\nmore", Failed: true}, {Key: "k2", Tool: "read", Step: "st_1", Text: "no file", Failed: true},
+				{Key: "k3", Tool: "edit", Text: `{"error":"The arguments do not fit","problems":[{"pointer":"/new","expected":"a value","got":"nothing"},{"pointer":"","expected":"an object","got":"a\u001b"}]}`, Failed: true}}})
 		d.tellStep("st_2", &event.StepRequested{Number: 7, Tool: "exec", Title: "ls\x07"})
 		mode, limit := "plan", int64(2_500_000_000)
 		d.tell(&event.SessionChanged{Mode: &mode, LimitNanos: &limit}, &event.ContextCompacted{Turn: doorTurn, Before: 98_000, After: 12_000, Reason: "nearly full"},
@@ -103,7 +104,7 @@ func TestATurnIsShownAsItGoes(t *testing.T) {
 		t.Errorf("%d %s", r.code, r.err)
 	}
 	has(t, r.out, "    plan\n      [x] look\n      [>] mend\\n\\x1b[31m\n      [ ] test\n      [-] deploy\n", "  ~ hm\n  ~ hm\n", "answer 1 of big: 12,345 in (8,000 cached), 678 out, $0.0206; 6 % of its context",
-		"✗ no call of exec: /argv: missing\n", "  7 ▸ exec", `ls\x07`, "from now on: mode plan, limit $2.50", "the conversation was shortened for the model: 98,000 tokens, now about 12,000 (nearly full)",
+		"✗ no call of exec: /argv: missing\n", "✗ no call of edit: The arguments do not fit\n        /new: a value, not nothing\n        an object, not a\\x1b\n", "  7 ▸ exec", `ls\x07`, "from now on: mode plan, limit $2.50", "the conversation was shortened for the model: 98,000 tokens, now about 12,000 (nearly full)",
 		"turn goes on: the core was started again", "person: “use the other file”", "    so\n", "! the answer was cut", `turn failed: \x1b]0;title\x07`,
 		"3 answers, 37,035 in (24,000 cached), 2,034 out, $0.0412 and 1 answer without a known price")
 	if strings.Count(r.out, "plan\n") != 1 || strings.Contains(r.out, "no file") || strings.Contains(r.out, "nobody asked") || strings.ContainsAny(r.out, "\x1b\x07") {

@@ -20,6 +20,7 @@ type screen struct {
 	tty    bool
 	colour bool
 	open   bool   // the last line has no end yet
+	torn   bool   // other lines came into text that goes on
 	prompt string // what waits to be typed after
 }
 
@@ -48,6 +49,7 @@ func (s *screen) lines(w io.Writer, b []byte) (int, error) {
 	}
 	if s.open {
 		_, _ = io.WriteString(s.out, "\n")
+		s.torn = true
 	}
 	s.open = !bytes.HasSuffix(b, []byte("\n"))
 	n, err := w.Write(b)
@@ -58,8 +60,8 @@ func (s *screen) lines(w io.Writer, b []byte) (int, error) {
 	return n, err
 }
 
-// text goes on with the open line.
-func (s *screen) text(t string) {
+// text goes on with the open line; where that was ended for another, on one set in by gutter.
+func (s *screen) text(gutter, t string) {
 	if t == "" {
 		return
 	}
@@ -69,6 +71,10 @@ func (s *screen) text(t string) {
 		_, _ = io.WriteString(s.out, "\n")
 		s.prompt = ""
 	}
+	if s.torn && t[0] != '\n' {
+		t = gutter + t
+	}
+	s.torn = false
 	_, _ = io.WriteString(s.out, t)
 	s.open = !strings.HasSuffix(t, "\n")
 }
@@ -79,8 +85,8 @@ func (s *screen) end() {
 	defer s.mu.Unlock()
 	if s.open {
 		_, _ = io.WriteString(s.out, "\n")
-		s.open = false
 	}
+	s.open, s.torn = false, false
 }
 
 // beside returns a writer for lines on w that keep clear of what the screen shows.

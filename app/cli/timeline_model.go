@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -126,7 +127,7 @@ func (t *timeline) say(kind, text string) {
 			t.ends++ // written when something follows
 		}
 	}
-	t.s.text(b.String())
+	t.s.text(gutter, b.String())
 }
 
 // closeText ends the text that is being written.
@@ -149,10 +150,37 @@ func (t *timeline) note(colour, format string, a ...any) {
 func (t *timeline) told(p *event.ModelTold) {
 	for _, r := range p.Results {
 		if r.Step == "" && r.Failed {
-			first, _, _ := strings.Cut(strings.TrimSpace(r.Text), "\n")
-			t.note("", "%s no call of %s: %s", t.s.paint(bad, "✗"), one(clip(r.Tool, 60)), one(clip(first, 300)))
+			why := refusal(r.Text)
+			t.note("", "%s no call of %s: %s", t.s.paint(bad, "✗"), one(clip(r.Tool, 60)), one(clip(why[0], 300)))
+			for _, w := range why[1:] {
+				t.note("", "    %s", one(clip(w, 300)))
+			}
 		}
 	}
+}
+
+// refusal is what a model was told of a call that was not made, in lines for people;
+// there is one at least.
+func refusal(text string) []string {
+	var e struct {
+		Error    string `json:"error"`
+		Problems []struct {
+			Pointer  string `json:"pointer"`
+			Expected string `json:"expected"`
+			Got      string `json:"got"`
+		} `json:"problems"`
+	}
+	if json.Unmarshal([]byte(text), &e) != nil || e.Error == "" {
+		return []string{firstLine(text, 300)}
+	}
+	out := []string{e.Error}
+	for i, p := range e.Problems {
+		if i == 5 {
+			return append(out, fmt.Sprintf("and %d more", len(e.Problems)-i))
+		}
+		out = append(out, strings.TrimPrefix(p.Pointer+": "+p.Expected+", not "+p.Got, ": "))
+	}
+	return out
 }
 
 func (t *timeline) retried(p *event.ModelRetried) {
