@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -136,7 +137,7 @@ func callsWithoutThought(turns []turn) bool {
 		return false
 	}
 	b := turns[first].blocks
-	return b[0].OfThinking == nil && b[0].OfRedactedThinking == nil && b[len(b)-1].OfToolUse != nil
+	return b[0].OfThinking == nil && b[0].OfRedactedThinking == nil && slices.ContainsFunc(b, func(b blockParam) bool { return b.OfToolUse != nil })
 }
 
 // choosesItself reports whether a model takes an effort in place of a budget: Claude from

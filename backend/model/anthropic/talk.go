@@ -153,7 +153,7 @@ func (t *talk) image(i model.Image) (*anthropic.ImageBlockParam, string, error) 
 	case t.ctx.Err() != nil:
 		return nil, "", context.Cause(t.ctx)
 	case err != nil:
-		return nil, note("it could not be read"), nil
+		return nil, note("it could not be read"), nil //nolint:nilerr // one lost picture must not end a conversation
 	case len(b) > maxImage:
 		return nil, note("it is too large"), nil
 	}

@@ -219,11 +219,16 @@ func (c messages) conversation(a *messagesState, list []json.RawMessage) {
 	if before != "user" {
 		c.refuse("messages", "This model does not support assistant message prefill. The conversation must end with a user message.")
 	}
-	// What was thought before a call must come back with it while the turn lasts.
+	// What was thought before the first call of a turn must come back with it while the
+	// turn lasts; later answers of it may have called without a thought.
 	for _, e := range a.Entries[turn:] {
-		if a.thinking && e.Role == "assistant" && len(e.Calls) > 0 && e.Thought == "" {
+		if e.Role != "assistant" {
+			continue
+		}
+		if a.thinking && len(e.Calls) > 0 && e.Thought == "" {
 			c.refuse("messages", "Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` is enabled, a final `assistant` message must start with a thinking block.")
 		}
+		break
 	}
 }
 
