@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -184,9 +183,9 @@ func sample(t *testing.T) *gittest.Repo {
 	return r
 }
 
-// answerAll answers every question of a session as it comes, until the returned
+// answering answers every question of a session as it comes, until the returned
 // function is called; that returns what was asked.
-func (w *modelWorld) answerAll(session string, answer func(kind, host string) string) func() []string {
+func (w *modelWorld) answering(session string, answer func(q *event.ApprovalRequested) (choice, text string)) func() []string {
 	done, stop := make(chan []string), make(chan struct{})
 	go func() {
 		var asked []string
@@ -198,10 +197,12 @@ func (w *modelWorld) answerAll(session string, answer func(kind, host string) st
 			}
 			if err := w.Try("GET", "/v1/approvals?session_id="+session, nil, &as); err == nil {
 				for _, a := range as {
-					in := map[string]string{"digest": a.Asked.Digest, "choice": answer(a.Asked.Kind, a.Asked.Host)}
-					if w.Try("POST", "/v1/approvals/"+string(a.ID)+"/answer", in, nil) == nil {
-						asked = append(asked, a.Asked.Kind+" "+a.Asked.Host)
+					choice, text := answer(&a.Asked)
+					in := map[string]string{"digest": a.Asked.Digest, "choice": choice, "text": text}
+					if err := w.Try("POST", "/v1/approvals/"+string(a.ID)+"/answer", in, nil); err != nil {
+						w.t.Errorf("the answer to %q: %v", a.Asked.Title, err)
 					}
+					asked = append(asked, a.Asked.Kind+" "+a.Asked.Host)
 				}
 			}
 			select {
@@ -231,7 +232,7 @@ func modelJob(t *testing.T, kind string, f model.Format) {
 	w := newModelWorld(t, kind, f, s, "")
 	w.p = w.Project(sample(t).Dir)
 	ses := w.modelSession(map[string]any{"checks": []event.Check{{Name: "tests", Argv: []string{"python3", "-m", "unittest"}}}})
-	asked := w.answerAll(ses, func(string, string) string { return "once" })
+	asked := w.answering(ses, func(*event.ApprovalRequested) (string, string) { return "once", "" })
 	end := w.ended(ses, w.prompt(ses, "Mend the failing test and see that the form works."))
 	if q := asked(); !slices.Equal(q, []string{"egress rates.demo.example"}) {
 		t.Errorf("asked: %q", q)
@@ -334,9 +335,4 @@ func (w *modelWorld) oneResultEach(session string) {
 			}
 		}
 	}
-}
-
-func jsonOf(v any) string {
-	b, _ := json.Marshal(v)
-	return string(b)
 }
