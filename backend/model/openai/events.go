@@ -36,14 +36,14 @@ func (e *events) next() (event, error) {
 	has := false
 	for {
 		line, err := e.line()
-		if err == io.EOF && (has || ev.name != "") {
+		if errors.Is(err, io.EOF) && (has || ev.name != "") {
 			err = io.ErrUnexpectedEOF
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			if e.wrong && !e.any {
 				return event{}, protocol("the server answered with neither a stream of events nor JSON")
 			}
-			if err == io.ErrUnexpectedEOF {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return event{}, cutOff()
 			}
 		}
@@ -92,7 +92,7 @@ func (e *events) line() ([]byte, error) {
 	e.buf = e.buf[:0]
 	for {
 		if _, err := e.r.Peek(1); err != nil {
-			if err == io.EOF && len(e.buf) > 0 {
+			if errors.Is(err, io.EOF) && len(e.buf) > 0 {
 				if text, ok := bytes.CutPrefix(e.buf, []byte("data:")); ok && (event{data: text}).last() {
 					return e.buf, nil // the last word, without its line end
 				}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/openai/openai-go/v3/option"
 
@@ -31,6 +32,8 @@ const (
 	maxCalls = 128
 	// maxRefusal is how much is read of a body that says why there is no answer.
 	maxRefusal = 256 << 10
+	// maxDrain is the most time spent on what follows an answer.
+	maxDrain = 300 * time.Millisecond
 )
 
 type client struct {
@@ -129,7 +132,17 @@ func (c *client) answer(ctx context.Context, r model.Request, each func(model.De
 	if a.ID == "" {
 		a.ID = wire.RequestID(resp.Header, c.key)
 	}
+	drain(resp.Body, cancel)
 	return a, nil
+}
+
+// drain reads the little that follows a stream's last word, so that the server sees its
+// answer taken to the end and the connection can be used again. It waits no longer than
+// that is worth.
+func drain(body io.Reader, stop func()) {
+	t := time.AfterFunc(maxDrain, stop)
+	defer t.Stop()
+	_, _ = io.CopyN(io.Discard, body, maxEvent)
 }
 
 // refuse turns a status that is no answer into an error, before the SDK looks at it: it
@@ -162,7 +175,7 @@ type reader interface {
 func decode(ctx context.Context, body io.Reader, read reader) (model.Answer, error) {
 	br := bufio.NewReaderSize(body, 32<<10)
 	first, err := firstByte(br)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return model.Answer{}, cutOff()
 	}
 	if err != nil {
@@ -174,7 +187,7 @@ func decode(ctx context.Context, body io.Reader, read reader) (model.Answer, err
 	es := &events{r: br, most: maxEvent}
 	for {
 		e, err := es.next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return read.end()
 		}
 		if err != nil {

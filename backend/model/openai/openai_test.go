@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -291,5 +293,54 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	_, err := New(config(model.FormatMessages, "http://127.0.0.1:1"), "", http.DefaultClient).Answer(t.Context(), hello(), nil)
 	if e := modelError(t, err); e.Kind != model.ErrInvalid {
 		t.Error(err)
+	}
+}
+
+// A connection serves one answer after the other.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	for f, name := range map[model.Format]string{model.FormatChat: "chat/text.sse", model.FormatResponses: "responses/text.sse"} {
+		var conns atomic.Int64
+		s := httptest.NewUnstartedServer(stream(fixture(t, name)))
+		s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+			if st == http.StateNew {
+				conns.Add(1)
+			}
+		}
+		s.Start()
+		hc := wire.NewClient(wire.Options{})
+		cl := New(config(f, s.URL), "", hc)
+		for range 5 {
+			if _, err := cl.Answer(t.Context(), hello(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hc.CloseIdleConnections()
+		s.Close()
+		if n := conns.Load(); n != 1 {
+			t.Errorf("%s: 5 answers took %d connections", f, n)
+		}
+	}
+}
+
+// A server that keeps the connection open after its last word holds nothing up.
+func TestNobodyWaitsBehindTheLastWord(t *testing.T) {
+	for f, name := range map[model.Format]string{model.FormatChat: "chat/text.sse", model.FormatResponses: "responses/text.sse"} {
+		body := fixture(t, name)
+		left := make(chan struct{})
+		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write(body)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			close(left)
+		})
+		hc := wire.NewClient(wire.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		a, err := New(config(f, s.URL), "", hc).Answer(ctx, hello(), nil)
+		if err != nil || len(a.Parts) != 1 || ctx.Err() != nil {
+			t.Errorf("%s: answer %s, error %v, context %v", f, asJSON(t, a), err, ctx.Err())
+		}
+		<-left
+		cancel()
+		hc.CloseIdleConnections()
 	}
 }

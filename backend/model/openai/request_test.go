@@ -69,7 +69,8 @@ func sent(t *testing.T, cfg model.Config, own bool, r model.Request) []byte {
 	return s.asked(t).body
 }
 
-var pixel = []byte("\x89PNG not really")
+// pixel is a PNG of one.
+var pixel, _ = base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 func pixels(_ context.Context, i model.Image) ([]byte, error) {
 	switch i.Sha256 {

@@ -162,7 +162,7 @@ func (r *reply) end() (model.Answer, error) {
 		Parts:  r.done(),
 		Stop:   model.StopEnd,
 		Usage:  usage(u.InputTokens, u.InputTokensDetails.CachedTokens, u.InputTokensDetails.CacheWriteTokens, u.OutputTokens, u.OutputTokensDetails.ReasoningTokens),
-		Served: valid(string(r.final.Model)),
+		Served: valid(r.final.Model),
 		ID:     valid(r.final.ID),
 	}
 	switch why := r.final.IncompleteDetails.Reason; {
