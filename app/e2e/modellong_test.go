@@ -28,7 +28,7 @@ answers:
     calls: [{tool: plan, args: {items: [{text: Count the tall herons, state: doing}, {text: Oil the brass hinges, state: open}]}}]
   - calls: [{tool: exec, args: {argv: [touch, forbidden-lamp]}}]
   - expect: {has: [the lamp belongs to the keeper]}
-    calls: [{tool: ask_user, args: {question: Which colour shall the door have?}}]
+    calls: [{tool: ask_user, args: {question: "Which colour shall the door have?"}}]
   - expect: {has: [ultramarine with a silver rim]}
     calls: [{tool: write, args: {path: notes/herons.txt, content: "seven herons\n"}}]
   - calls: [{tool: exec, args: {argv: [seq, "${i}0000", "${i}0400"]}}]
