@@ -130,7 +130,8 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	c := &Core{opt: opt, lock: lk, runner: &proc.Runner{}, quit: make(chan struct{}), watching: newWatching()}
 	c.set.put(set)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.log = slog.New(slog.NewTextHandler(opt.Log, nil))
+	scrub := &secret.Scrubber{}
+	c.log = slog.New(slog.NewTextHandler(scrubbed{opt.Log, scrub}, nil))
 	defer func() {
 		if err != nil {
 			c.close()
@@ -152,7 +153,6 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if keys == nil {
 		keys = keychain.New("glasshouse")
 	}
-	scrub := &secret.Scrubber{}
 	c.models = newModels(opt.Paths, keys, scrub, c.record, c.log)
 	c.models.learnEnv()
 	if c.events, err = eventlog.Open(opt.Paths.Data, eventlog.Options{Scrub: scrub.JSON, ScrubBlob: scrub.Writer}); err != nil {

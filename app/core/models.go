@@ -1,9 +1,11 @@
 package core
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -52,6 +54,18 @@ type modelClient struct {
 
 func newModels(p config.Paths, store secret.Store, scrub *secret.Scrubber, record func(context.Context, event.New) error, log *slog.Logger) *models {
 	return &models{paths: p, store: store, scrub: scrub, env: os.Getenv, connect: connect, record: record, log: log, inChain: map[string]bool{}, clients: map[string]*modelClient{}}
+}
+
+// scrubbed is a log without known keys. Each line comes in one piece.
+type scrubbed struct {
+	io.Writer
+	s *secret.Scrubber
+}
+
+func (w scrubbed) Write(p []byte) (int, error) {
+	line := bytes.Clone(p)
+	w.s.Fixed(line)
+	return w.Writer.Write(line)
 }
 
 // connect speaks a model's wire format.

@@ -157,6 +157,21 @@ func TestModelsByTheDoor(t *testing.T) {
 	if code, _ := call("DELETE", "/v1/models/env/key", "", nil); code != 404 {
 		t.Errorf("twice: %d", code)
 	}
+	var d httpapi.Doctor
+	call("GET", "/v1/doctor", "", &d)
+	lines := map[string]httpapi.DoctorLine{}
+	for _, l := range d.Lines {
+		lines[l.Name] = l
+	}
+	if l := lines["models"]; !l.OK || !strings.HasPrefix(l.Text, "5 set up") {
+		t.Errorf("%+v", l)
+	}
+	if l := lines["model own"]; !l.OK || !strings.Contains(l.Text, "keychain") {
+		t.Errorf("%+v", l)
+	}
+	if l := lines["model gone"]; l.OK || l.Fix == "" || !strings.Contains(l.Text, "GLASSHOUSE_TEST_NONE") {
+		t.Errorf("%+v", l)
+	}
 	if code, body := call("POST", "/v1/default-model", `{"name":"own"}`, &v); code != 200 || v.Default != "own" {
 		t.Errorf("%d %s", code, body)
 	}
@@ -482,7 +497,11 @@ func TestKeyComesOutNowhere(t *testing.T) {
 	if r, err := c.events.Verify(t.Context()); err != nil || len(r.Problems) > 0 {
 		t.Errorf("%+v %v", r, err)
 	}
+	c.log.Warn("something failed", "err", "it was "+canary+", not that", "key", env)
 	leak("the core's log", log.String())
+	if !strings.Contains(log.String(), "it was [key of model m]") {
+		t.Errorf("%s", log.String())
+	}
 	c.close()
 	files := 0
 	for _, dir := range []string{p.Data, p.Config} {

@@ -184,7 +184,7 @@ func (m *models) doctor(ctx context.Context) []httpapi.DoctorLine {
 		l := httpapi.DoctorLine{Name: "model " + x.Name, OK: x.Problem == "", Text: x.Model + ", key: " + x.Key}
 		if !l.OK {
 			l.Text = x.Problem
-			l.Fix = fmt.Sprintf("'glasshouse model key %s', or 'glasshouse model set %s'", x.Name, x.Name)
+			l.Fix = fmt.Sprintf("'glasshouse model key %s', or 'glasshouse model edit %s'", x.Name, x.Name)
 		}
 		out = append(out, l)
 	}
