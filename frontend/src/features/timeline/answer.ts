@@ -20,3 +20,21 @@ const KINDS: Record<string, string> = {
   rate: 'too many requests', busy: 'busy', server: 'the server failed', network: 'the connection broke', timeout: 'no answer in time', protocol: 'the answer could not be read',
   auth: 'the key is not taken', quota: 'nothing is left on the account', too_long: 'too much for the model’s context', invalid: 'the request is not taken', not_found: 'no such model',
 }
+
+/** Why no step came of a call, as the model was told: what was wrong first, then what to do. */
+export function misfitWords(text: string): { first: string; all: string } {
+  const plain = { first: text.split('\n', 1)[0] ?? '', all: text }
+  if (!text.startsWith('{') || text.length > 64 * 1024) return plain
+  let v: { error?: unknown; problems?: unknown; hint?: unknown }
+  try {
+    v = JSON.parse(text) as typeof v
+  } catch {
+    return plain
+  }
+  if (typeof v.error !== 'string') return plain
+  const said = (x: unknown) => (typeof x === 'string' ? x : '')
+  const problems = (Array.isArray(v.problems) ? v.problems : []).flatMap((p: { pointer?: unknown; expected?: unknown; got?: unknown } | null) =>
+    p && (said(p.expected) || said(p.got)) ? [`${said(p.pointer) ? `${said(p.pointer)} ` : ''}expected ${said(p.expected)}, got ${said(p.got)}`] : [])
+  const more = problems.length > 1 ? `, and ${problems.length - 1} more` : ''
+  return { first: problems.length ? `arguments did not fit: ${problems[0]}${more}` : v.error, all: [v.error, ...problems, said(v.hint)].filter(Boolean).join('\n') }
+}

@@ -5,6 +5,7 @@ import App from '../../App.svelte'
 import type { Envelope } from '../../api/types'
 import { answered, begun, call, calledStep, compacted, delta, done, modelSession, plan, retried, text, thought, told, turn, turnEnded } from '../../test/model'
 import { core, ev, HARMFUL, HOSTILE, project, shown, world } from '../../test/world'
+import { misfitWords } from './answer'
 
 afterEach(() => {
   cleanup()
@@ -111,6 +112,15 @@ it('says what an answer took: on its line, on the steps it asked for, on its tur
 it('says that a cost is not known', () => {
   const { container } = show(begun(), answered(1, [text('go')], { priced: false }))
   expect(container.querySelector('.top .facts')?.textContent).toContain('cost not known')
+})
+
+it('says in a line what did not fit, however it was told', () => {
+  const told = (v: unknown) => misfitWords(JSON.stringify(v))
+  expect(told({ error: 'The arguments of exec do not fit; the call was not made', problems: [{ pointer: '/argv', expected: 'array', got: 'string' }], hint: 'write a list' })).toEqual({ first: 'arguments did not fit: /argv expected array, got string', all: 'The arguments of exec do not fit; the call was not made\n/argv expected array, got string\nwrite a list' })
+  expect(told({ error: 'no JSON', problems: [{ expected: 'a', got: 'b' }, { pointer: '/x', expected: 'c', got: 'd' }] }).first).toBe('arguments did not fit: expected a, got b, and 1 more')
+  expect(told({ error: 'There is no tool "x"', hint: 'the tools are: exec' })).toEqual({ first: 'There is no tool "x"', all: 'There is no tool "x"\nthe tools are: exec' })
+  for (const v of ['{', '{}', '{"error":5}', 'plain\nmore', '', '{"error":{}}']) expect(misfitWords(v).all).toBe(v)
+  expect(told({ error: 'e', problems: [null, 5, { pointer: {}, got: [] }], hint: 7 })).toEqual({ first: 'e', all: 'e' })
 })
 
 it('shows a call that no step came of, a shorter conversation and a turn taken up again', async () => {
