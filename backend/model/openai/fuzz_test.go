@@ -31,6 +31,15 @@ func fuzz(f *testing.F, format model.Format, folder string) {
 	}
 	f.Add([]byte(`{"id":"w","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3}}`))
 	f.Add([]byte(`{"id":"w","status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"x"}]}]}`))
+	// Short ones, which a fuzzer changes more to the point.
+	for _, d := range []string{`{"content":"a"}`, `{"reasoning":"a"}`, `{"refusal":"a"}`, `{"tool_calls":[{"index":0,"id":"a","function":{"name":"b","arguments":"{}"}}]}`,
+		`{"tool_calls":[{"id":"a","function":{"name":"b"}},{"id":"a","function":{"name":"c","arguments":"1"}}]}`, `{"content":[{"type":"text","text":"a"}]}`} {
+		f.Add([]byte(`data: {"choices":[{"delta":` + d + `,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}` + "\n\n"))
+	}
+	for _, o := range []string{`{"type":"message","content":[{"type":"refusal","refusal":"a"}]}`, `{"type":"reasoning","encrypted_content":"a"}`, `{"type":"function_call","call_id":"a","name":"b","arguments":{}}`} {
+		f.Add([]byte(`data: {"type":"response.done","response":{"status":"incomplete","output":[` + o + `]}}` + "\n\n"))
+		f.Add([]byte(`data: {"type":"response.output_item.done","item":` + o + "}\n\ndata: {\"type\":\"response.completed\"}\n\n"))
+	}
 	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"name\":\"x\",\"arguments\":{}}}]},\"finish_reason\":\"stop\"}]}\r\rdata:[DONE]"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		a, err := decode(t.Context(), bytes.NewReader(body), newReader(format, func(d model.Delta) {
