@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,6 +47,12 @@ func Error(ctx context.Context, err error, key string) error {
 	}
 	kind, text := reason(err)
 	return &model.Error{Kind: kind, Message: Message(text, key)}
+}
+
+// badHTTP is how the standard library names what is no HTTP; it has no types for it.
+var badHTTP = []string{
+	"response headers exceeded", "header list larger", "too many 1xx", "malformed", "chunk",
+	"PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "FLOW_CONTROL_ERROR", "COMPRESSION_ERROR",
 }
 
 // reason of a failure below HTTP's statuses.
@@ -93,8 +100,7 @@ func reason(err error) (model.ErrorKind, string) {
 		return model.ErrTimeout, fmt.Sprintf("%s did not answer in time: %s", at, text)
 	case errors.As(err, &alert), strings.Contains(text, "tls: "):
 		return model.ErrNetwork, fmt.Sprintf("no TLS with %s: %s", at, text)
-	case strings.Contains(text, "response headers exceeded"), strings.Contains(text, "too many 1xx"), strings.Contains(text, "malformed"),
-		strings.Contains(text, "header list larger"), strings.Contains(text, "invalid byte in chunk length"), strings.Contains(text, "chunk"):
+	case slices.ContainsFunc(badHTTP, func(w string) bool { return strings.Contains(text, w) }):
 		return model.ErrProtocol, fmt.Sprintf("%s does not speak HTTP as it should: %s", at, text)
 	case errors.Is(err, bufio.ErrTooLong):
 		return model.ErrProtocol, fmt.Sprintf("%s sent a line that is longer than any should be", at)

