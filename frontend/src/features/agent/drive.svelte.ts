@@ -28,6 +28,7 @@ export class Drive {
   /** Messages that were sent and are not in the log yet. */
   queued = $state<{ place: string; text: string; n: number }[]>([])
   #n = 0
+  #sends = 0
 
   constructor(readonly desk: Desk) {}
 
@@ -119,6 +120,7 @@ export class Drive {
     if (!text || this.sending || x?.state === 'ended') return
     this.clear(place)
     this.sending = place
+    const mine = ++this.#sends
     const taken = (k = key) => {
       // What was typed meanwhile is another text.
       if ((desk.drafts[k] ?? '').trim() === text) delete desk.drafts[k]
@@ -126,8 +128,7 @@ export class Drive {
     }
     try {
       if (x && (opt.note || this.who(x) === 'note' || busy(x))) {
-        await this.#say(x.id, text)
-        taken()
+        await this.#say(x.id, text, taken)
         return
       }
       const c = this.choice(p, x)
@@ -154,7 +155,8 @@ export class Drive {
     } catch (err) {
       this.#fail(place, this.#trouble(p, x, err))
     } finally {
-      this.sending = ''
+      // The next one may be under way while this one still waits for the log.
+      if (this.#sends === mine) this.sending = ''
     }
   }
 
@@ -169,12 +171,15 @@ export class Drive {
     return { error }
   }
 
-  async #say(id: string, text: string) {
+  async #say(id: string, text: string, taken: () => void) {
     const one = { place: id, text, n: ++this.#n }
     this.queued = [...this.queued, one]
     const from = this.desk.store.s.sessions[id]?.items.length ?? 0
     try {
       await calls.say(id, text)
+      taken()
+      this.sending = ''
+      // It shows here until the log has it.
       await this.#until(() => !!this.desk.store.s.sessions[id]?.items.slice(from).some((i) => i.kind === 'say' && i.text.trim() === text))
     } finally {
       this.queued = this.queued.filter((q) => q.n !== one.n)

@@ -128,3 +128,40 @@ it('says who said what is shown, and when it expires', () => {
   expect([...card.querySelectorAll('dd .tag')].map((t) => t.textContent)).toEqual(['agent'])
   expect(card.textContent).toMatch(/expires in (59 m|1 h)/)
 })
+
+const choices = [{ id: 'go_on', label: 'Go on' }, { id: 'stop', label: 'Stop' }]
+it('asks near a limit with the figures, and the safe answer is never the easy one', async () => {
+  const seen = core({ 'POST /v1/approvals/a1/answer': () => ({}) })
+  const { store } = show({ kind: 'limit', title: '81 % of the limit of what the session may cost is used: $1.62 of $2.00. Go on?', free_text: true, choices, detail: [{ name: 'limit of the session', value: '$2.00', origin: 'host' }, { name: 'used', value: '$1.62', origin: 'host' }] })
+  const card = screen.getByRole('region', { name: /81 % of the limit/ })
+  expect(card.textContent).toContain('Glasshouse asks: a limit is near')
+  expect([...card.querySelectorAll('dd')].map((d) => d.textContent)).toEqual(['$2.00', '$1.62'])
+  expect(card.querySelectorAll('dd .mono')).toHaveLength(0)
+  expect(card.querySelectorAll('button.main')).toHaveLength(0)
+  expect([...card.querySelectorAll('.acts button')].at(-1)?.textContent).toMatch(/^Stop/)
+  await fireEvent.input(screen.getByLabelText('Your words'), { target: { value: 'finish the test first' } })
+  await fireEvent.click(screen.getByRole('button', { name: /^Go on/ }))
+  await waitFor(() => expect(seen.at(-1)?.body).toEqual({ digest: 'digest-1', choice: 'go_on', text: 'finish the test first' }))
+  store.take([answered('go_on')])
+})
+
+it('shows the call an agent repeats as it is, and a stop is no success', async () => {
+  core({ 'POST /v1/approvals/a1/answer': () => ({}) })
+  const { store } = show({ kind: 'loop', title: 'The model makes the same call again (exec). Let it go on?', free_text: true, choices, detail: [{ name: 'tool', value: 'exec', origin: 'agent' }, { name: 'arguments', value: '{"argv":["npm","test"]}', origin: 'agent' }, { name: 'last result', value: 'exit 1', origin: 'guest' }] })
+  const card = screen.getByRole('region', { name: /makes the same call again/ })
+  expect(card.textContent).toContain('the agent repeats itself')
+  expect([...card.querySelectorAll('dd .mono')].map((d) => d.textContent)).toEqual(['exec', '{"argv":["npm","test"]}', 'exit 1'])
+  store.take([answered('stop')])
+  await tick()
+  expect(document.querySelector('.past .harm')?.textContent).toBe('Stop')
+})
+
+it('goes on by Enter and stops by Backspace, only while the card has the focus', async () => {
+  const seen = core({ 'POST /v1/approvals/a1/answer': () => ({}) })
+  show({ kind: 'limit', title: 'Go on?', free_text: true, choices })
+  await fireEvent.keyDown(document.body, { key: 'Backspace' })
+  expect(seen).toEqual([])
+  await fireEvent.keyDown(document.body, { key: 'w' })
+  await focused('a1')
+  await press('Backspace', () => expect(seen.at(-1)?.body).toEqual({ digest: 'digest-1', choice: 'stop' }))
+})

@@ -16,7 +16,7 @@ const policy = (more: object = {}) => ({ version: '1', rules: [{ id: 'builtin:ho
 const rule = (id: string, text: string) => ({ id, project_id: 'p1', session_id: '', created_at: 1, hits: 3, last_hit: 2, rule: { id, kind: 'egress', scope: 'project', decision: 'allow', text, by: 'person', from_approval: 'a1' } })
 
 async function open(routes: Record<string, (body: unknown) => unknown>, screenKey = ','): Promise<Call[]> {
-  const seen = core({ 'GET /v1/settings': () => view(), 'GET /v1/policy?project_id=p1': () => policy(), 'GET /v1/projects/p1/rules': () => [], 'GET /v1/doctor': () => ({ version: 'v1', data: '/data', ok: true, lines: [] }), ...routes })
+  const seen = core({ 'GET /v1/settings': () => view(), 'GET /v1/policy?project_id=p1': () => policy(), 'GET /v1/projects/p1/rules': () => [], 'GET /v1/models': () => ({ default: '', models: [], file: '/c/models.toml' }), 'GET /v1/doctor': () => ({ version: 'v1', data: '/data', ok: true, lines: [] }), ...routes })
   const w = world(project())
   render(App, { store: w.store, live: false })
   if (screenKey) await fireEvent.keyDown(document.body, { key: screenKey, ctrlKey: true })
