@@ -42,15 +42,16 @@ func formats(kind string) []model.Format {
 	return all[2:]
 }
 
-// newModelWorld makes one with a started core. more goes into the model's table.
-func newModelWorld(t *testing.T, kind string, f model.Format, s *modeltest.Script, more string) *modelWorld {
+// newModelWorld makes one with a started core. more goes into the model's table of
+// models.toml.
+func newModelWorld(t *testing.T, kind string, f model.Format, s *modeltest.Script, more string, policy ...string) *modelWorld {
 	t.Helper()
 	w := &modelWorld{World: NewWorld(t, kind), key: "gh-key-" + domain.NewID("k")}
 	w.srv = modeltest.New(t, s, modeltest.Options{Key: w.key})
 	w.Settings("resolver = \"127.0.0.1:9\"\n")
 	conf := fmt.Sprintf("default = \"fake\"\n\n[[model]]\nname = \"fake\"\nformat = %q\nmodel = \"fake-1\"\nbase_url = %q\nkey_env = %q\nprice = { input = %v, cache_read = %v, cache_write = %v, output = %v }\n%s\n",
 		f, w.srv.URL(), modelKey, prices.Input, prices.CacheRead, prices.CacheWrite, prices.Output, more)
-	for name, text := range map[string]string{"models.toml": conf, "policy.toml": approvalPolicy} {
+	for name, text := range map[string]string{"models.toml": conf, "policy.toml": strings.Join(policy, "\n")} {
 		if err := os.WriteFile(filepath.Join(w.Dir, "c", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +230,7 @@ func modelJob(t *testing.T, kind string, f model.Format) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newModelWorld(t, kind, f, s, "")
+	w := newModelWorld(t, kind, f, s, "", approvalPolicy)
 	w.p = w.Project(sample(t).Dir)
 	ses := w.modelSession(map[string]any{"checks": []event.Check{{Name: "tests", Argv: []string{"python3", "-m", "unittest"}}}})
 	asked := w.answering(ses, func(*event.ApprovalRequested) (string, string) { return "once", "" })

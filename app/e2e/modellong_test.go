@@ -46,7 +46,7 @@ func TestModelLong(t *testing.T) {
 }
 
 func modelLong(t *testing.T, kind string, f model.Format) {
-	w := newModelWorld(t, kind, f, script(t, longScript), fmt.Sprintf("context = %d\nmax_output = %d", longContext, longOutput))
+	w := newModelWorld(t, kind, f, script(t, longScript), fmt.Sprintf("context = %d\nmax_output = %d", longContext, longOutput), approvalPolicy)
 	w.p = w.Project("")
 	ses := w.modelSession(nil)
 	kinds := map[string]int{}
