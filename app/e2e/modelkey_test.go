@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -54,6 +55,14 @@ answers:
 			t.Errorf("seen in the machine: %s", a.Stdout)
 		}
 		w.Bash(manual, "printf %s '"+w.key+"' | tee /dev/stderr | base64 -w0; printf %s '"+w.key+"' | od -An -tx1 | tr -d ' \\n'; for i in $(seq 20000); do echo 'the key is "+w.key+"'; done")
+		// What the door shows of it all is what is kept.
+		for _, path := range []string{"/v1/sessions", "/v1/sessions/" + ses, "/v1/sessions/" + manual, "/v1/approvals", "/v1/processes", "/v1/log?limit=5000", "/v1/projects", "/v1/models", "/v1/doctor"} {
+			var raw json.RawMessage
+			w.Call("GET", path, nil, &raw)
+			if bytes.Contains(raw, []byte(w.key)) {
+				t.Errorf("%s shows the key: %.1000s", path, raw)
+			}
+		}
 		// Neither do processes outside have it, the core apart, which reads it.
 		seen := 0
 		for _, l := range w.Processes() {
