@@ -168,10 +168,9 @@ func (f *modelsText) change(i int, old, c model.Config) {
 		main, price = b.lines[:at+1], b.lines[at+1:]
 	}
 	if len(price) > 0 && priceHead.MatchString(price[0]) {
-		switch {
-		case c.Price == nil:
+		if c.Price == nil {
 			price = nil
-		default:
+		} else {
 			var was model.Price
 			if old.Price != nil {
 				was = *old.Price

@@ -66,7 +66,7 @@ func (s *stub) set(_ context.Context, service, account, value string) error {
 func (s *stub) remove(_ context.Context, service, account string) error {
 	if account == "panic" {
 		var nothing *stub
-		nothing.items["x"] = "y" //nolint:staticcheck // that is the point
+		nothing.items["x"] = "y" // that is the point
 	}
 	s.wait()
 	s.mu.Lock()
