@@ -1,0 +1,193 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
+	"glasshouse/backend/model"
+)
+
+// treeCode starts a small tree of processes that go on for ever: children, and one in a
+// session of its own. All carry the mark.
+const treeCode = `for i in 1 2 3 4; do bash -c "exec -a MARK-$i sleep 1000" & done
+setsid bash -c "exec -a MARK-own sleep 1000" &
+bash -c "HEEDexec -a MARK-last sleep 1000" &
+wait`
+
+const treeSize = 6
+
+// tree with a mark. A deaf one holds a process that does not listen to SIGTERM: it gets
+// SIGKILL after the time that processes have to end by themselves.
+func tree(mark string, deaf bool) string {
+	heed := ""
+	if deaf {
+		heed = "trap '' TERM; "
+	}
+	return strings.NewReplacer("MARK", mark, "HEED", heed).Replace(treeCode)
+}
+
+// trees looks at the marked processes of a world's machine.
+type trees struct {
+	w     *modelWorld
+	watch string // a session that looks inside
+}
+
+// marked lists the processes that carry a mark, but not what holds the tree's own text:
+// in a VM by ps inside, in a sandbox, whose steps do not see each other, from outside.
+func (x *trees) marked(mark string) (pids []int) {
+	if x.w.Kind == "lima" {
+		a := x.w.Exec(x.watch, "ps", "-eo", "pid=,args=")
+		for line := range strings.Lines(a.Stdout) {
+			f := strings.Fields(line)
+			if len(f) > 1 && strings.HasPrefix(f[1], mark+"-") {
+				pid, _ := strconv.Atoi(f[0])
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	ents, _ := os.ReadDir("/proc")
+	for _, e := range ents {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if bytes.HasPrefix(cmd, []byte(mark+"-")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (x *trees) up(mark string) {
+	x.w.t.Helper()
+	x.w.Until("the tree of processes", func() bool { return len(x.marked(mark)) == treeSize })
+}
+
+func TestModelCancel(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		for _, f := range formats(kind) {
+			t.Run(string(f), func(t *testing.T) { modelCancel(t, kind, f) })
+		}
+	})
+}
+
+func modelCancel(t *testing.T, kind string, f model.Format) {
+	const rounds = 9
+	text := "answers:\n"
+	for i := range rounds + 1 {
+		text += fmt.Sprintf("  - say: I work.\n    calls: [{tool: exec, args: {lang: bash, code: %q}}]\n", tree(fmt.Sprintf("ghcancel%d", i), i == rounds))
+	}
+	text += "  - {say: A long text that stops in its middle and never ends., stall: true}\n  - say: Gone on with.\n"
+	w := newModelWorld(t, kind, f, script(t, text), "")
+	w.p = w.Project("")
+	ses := w.modelSession(nil)
+	x := &trees{w: w, watch: w.Session(w.p)}
+	manual := w.Session(w.p)
+	var cancels, kills, steps []time.Duration
+	for i := range rounds + 1 {
+		mark := fmt.Sprintf("ghcancel%d", i)
+		turn := w.prompt(ses, "Work.")
+		x.up(mark)
+		begun := time.Now()
+		w.Call("POST", "/v1/sessions/"+ses+"/cancel", map[string]any{}, nil)
+		took := time.Since(begun)
+		if left := x.marked(mark); len(left) > 0 {
+			t.Errorf("round %d: %d processes are left after the cancel", i, len(left))
+		}
+		if n := w.srv.Conns(); n != 0 {
+			t.Errorf("round %d: %d connections to the model's server are open", i, n)
+		}
+		if end := w.ended(ses, turn); end.Result != "cancelled" {
+			t.Errorf("round %d: the turn ended %s: %s", i, end.Result, end.Reason)
+		}
+		if i == rounds {
+			t.Logf("with a process that ignores SIGTERM the cancel takes %v", took)
+			break
+		}
+
+		// The same tree, killed as barely as can be.
+		cancels = append(cancels, took)
+		mark = fmt.Sprintf("ghbare%d", i)
+		var a httpapi.ExecAnswer
+		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false)}, &a)
+		x.up(mark)
+		kill, step := x.bare(mark, manual, a.ExecutionID)
+		kills, steps = append(kills, kill), append(steps, step)
+	}
+	t.Logf("the cancel of a turn answers in %v (median %v); a bare kill takes %v (median %v), until its step has ended %v (median %v)",
+		rounded(cancels), median(cancels), rounded(kills), median(kills), rounded(steps), median(steps))
+	if c, s := median(cancels), median(steps); c > 3*s {
+		t.Errorf("the cancel of a turn takes %v, which is more than three times a bare kill's %v", c, s)
+	}
+
+	// While an answer comes in.
+	turn := w.prompt(ses, "Say something.")
+	w.Until("the answer's beginning", func() bool { return w.srv.Conns() == 1 && w.srv.Left() == 1 })
+	w.Call("POST", "/v1/sessions/"+ses+"/cancel", map[string]any{}, nil)
+	w.Until("the end of the connection", func() bool { return w.srv.Conns() == 0 })
+	if end := w.ended(ses, turn); end.Result != "cancelled" {
+		t.Errorf("the turn ended %s: %s", end.Result, end.Reason)
+	}
+	// And the conversation is whole: the next answer is taken.
+	if end := w.ended(ses, w.prompt(ses, "Go on.")); end.Result != "unchecked" {
+		t.Errorf("after all cancels the turn ended %s: %s", end.Result, end.Reason)
+	}
+	w.faultless()
+	w.oneResultEach(ses)
+	for _, e := range payloads[*event.ModelTold](w.World, ses) {
+		for _, r := range e.Results {
+			if !strings.Contains(r.Text, "ancelled") {
+				t.Errorf("a cancelled call is told as %q", r.Text)
+			}
+		}
+	}
+}
+
+// bare kills a tree with SIGKILL and nothing else, and measures until no process of it
+// is left, and until the core knows that its step ended.
+func (x *trees) bare(mark, session string, step domain.StepID) (gone, ended time.Duration) {
+	x.w.t.Helper()
+	begun := time.Now()
+	if x.w.Kind == "lima" {
+		a := x.w.Bash(x.watch, `b=$(date +%s%N); p=$(pgrep -f '^`+mark+`-'); sudo kill -9 $p; for q in $p; do while [ -e /proc/$q ]; do :; done; done; echo $(( $(date +%s%N) - b ))`)
+		n, err := strconv.ParseInt(strings.TrimSpace(a.Stdout), 10, 64)
+		if err != nil {
+			x.w.t.Fatalf("%+v", a)
+		}
+		gone = time.Duration(n)
+	} else {
+		for _, pid := range x.marked(mark) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		for len(x.marked(mark)) > 0 {
+		}
+		gone = time.Since(begun)
+	}
+	x.w.Call("GET", "/v1/sessions/"+session+"/steps/"+string(step)+"?wait=ended", nil, nil)
+	return gone, time.Since(begun)
+}
+
+func median(ds []time.Duration) time.Duration {
+	s := slices.Sorted(slices.Values(ds))
+	return s[len(s)/2].Round(time.Microsecond)
+}
+
+func rounded(ds []time.Duration) (out []time.Duration) {
+	for _, d := range ds {
+		out = append(out, d.Round(100*time.Microsecond))
+	}
+	return out
+}
