@@ -5,15 +5,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/zalando/go-keyring"
 
 	"glasshouse/backend/domain"
 )
@@ -158,56 +154,6 @@ func TestKeychainThatHangs(t *testing.T) {
 	k.wait = time.Minute
 	if err := k.Set(t.Context(), "model:a", canary); err != nil {
 		t.Errorf("once it answered: %v", err)
-	}
-}
-
-// Without a session's message bus the library is not asked, for it would start one.
-func TestSecretServiceWithoutASession(t *testing.T) {
-	t.Setenv("PATH", "/nonexistent")
-	for addr, ok := range map[string]bool{"": false, "autolaunch:": false, "unixexec:path=/bin/sh": false, "unix:path=/x;autolaunch:scope=1": false, "nonsense": false, "unix:path=/run/user/1/bus": true, "unix:abstract=/x,guid=1;unix:path=/y": true} {
-		t.Setenv("DBUS_SESSION_BUS_ADDRESS", addr)
-		if err := (&secretService{runtime: t.TempDir()}).reachable(); (err == nil) != ok {
-			t.Errorf("%q: %v", addr, err)
-		}
-	}
-	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path="+t.TempDir()+"/none")
-	k := newKeychain("glasshouse", &secretService{runtime: t.TempDir()})
-	k.wait = time.Minute
-	if _, err := k.Get(t.Context(), "model:a"); domain.CodeOf(err) != domain.CodeUnavailable {
-		t.Errorf("%v", err)
-	}
-}
-
-// The library's own stand-in, to see that our calls fit it.
-func TestSecretServiceByTheLibrary(t *testing.T) {
-	if os.Getenv("KEYCHAIN_TEST_MOCK") == "" { // the stand-in stays in its place: it gets a process of its own
-		cmd := exec.Command(os.Args[0], "-test.run=^TestSecretServiceByTheLibrary$", "-test.v")
-		cmd.Env = append(os.Environ(), "KEYCHAIN_TEST_MOCK=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestSecretServiceByTheLibrary") {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return
-	}
-	keyring.MockInit()
-	s := &secretService{}
-	ctx := t.Context()
-	if _, err := s.get(ctx, "glasshouse", "model:a"); !errors.Is(err, errNone) {
-		t.Errorf("%v", err)
-	}
-	if err := s.set(ctx, "glasshouse", "model:a", canary); err != nil {
-		t.Fatal(err)
-	}
-	if v, err := s.get(ctx, "glasshouse", "model:a"); err != nil || v != canary {
-		t.Errorf("%q %v", v, err)
-	}
-	if v, _ := keyring.Get("glasshouse", "model:a"); v != canary {
-		t.Errorf("%q", v)
-	}
-	if err := s.remove(ctx, "glasshouse", "model:a"); err != nil {
-		t.Error(err)
-	}
-	if err := s.remove(ctx, "glasshouse", "model:a"); !errors.Is(err, errNone) {
-		t.Errorf("%v", err)
 	}
 }
 

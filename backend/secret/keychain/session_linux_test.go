@@ -2,6 +2,7 @@ package keychain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"github.com/zalando/go-keyring"
 
 	"glasshouse/backend/domain"
 )
@@ -156,4 +158,54 @@ func TestRealKeychain(t *testing.T) {
 		return !strings.Contains(b.String(), "keychain.(*Keychain).do.func")
 	})
 	fmt.Fprintln(os.Stderr, "a real keychain was tried") // a skip looks the same without it
+}
+
+// Without a session's message bus the library is not asked, for it would start one.
+func TestSecretServiceWithoutASession(t *testing.T) {
+	t.Setenv("PATH", "/nonexistent")
+	for addr, ok := range map[string]bool{"": false, "autolaunch:": false, "unixexec:path=/bin/sh": false, "unix:path=/x;autolaunch:scope=1": false, "nonsense": false, "unix:path=/run/user/1/bus": true, "unix:abstract=/x,guid=1;unix:path=/y": true} {
+		t.Setenv("DBUS_SESSION_BUS_ADDRESS", addr)
+		if err := (&secretService{runtime: t.TempDir()}).reachable(); (err == nil) != ok {
+			t.Errorf("%q: %v", addr, err)
+		}
+	}
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path="+t.TempDir()+"/none")
+	k := newKeychain("glasshouse", &secretService{runtime: t.TempDir()})
+	k.wait = time.Minute
+	if _, err := k.Get(t.Context(), "model:a"); domain.CodeOf(err) != domain.CodeUnavailable {
+		t.Errorf("%v", err)
+	}
+}
+
+// The library's own stand-in, to see that our calls fit it.
+func TestSecretServiceByTheLibrary(t *testing.T) {
+	if os.Getenv("KEYCHAIN_TEST_MOCK") == "" { // the stand-in stays in its place: it gets a process of its own
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSecretServiceByTheLibrary$", "-test.v")
+		cmd.Env = append(os.Environ(), "KEYCHAIN_TEST_MOCK=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestSecretServiceByTheLibrary") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	keyring.MockInit()
+	s := &secretService{}
+	ctx := t.Context()
+	if _, err := s.get(ctx, "glasshouse", "model:a"); !errors.Is(err, errNone) {
+		t.Errorf("%v", err)
+	}
+	if err := s.set(ctx, "glasshouse", "model:a", canary); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.get(ctx, "glasshouse", "model:a"); err != nil || v != canary {
+		t.Errorf("%q %v", v, err)
+	}
+	if v, _ := keyring.Get("glasshouse", "model:a"); v != canary {
+		t.Errorf("%q", v)
+	}
+	if err := s.remove(ctx, "glasshouse", "model:a"); err != nil {
+		t.Error(err)
+	}
+	if err := s.remove(ctx, "glasshouse", "model:a"); !errors.Is(err, errNone) {
+		t.Errorf("%v", err)
+	}
 }
