@@ -160,6 +160,7 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 // is left, and until the core knows that its step ended.
 func (x *trees) bare(mark, session string, step domain.StepID) (gone, ended time.Duration) {
 	x.w.t.Helper()
+	pids := x.marked(mark)
 	begun := time.Now()
 	if x.w.Kind == "lima" {
 		a := x.w.Bash(x.watch, `b=$(date +%s%N); p=$(pgrep -f '^`+mark+`-'); sudo kill -9 $p; for q in $p; do while [ -e /proc/$q ]; do :; done; done; echo $(( $(date +%s%N) - b ))`)
@@ -169,10 +170,12 @@ func (x *trees) bare(mark, session string, step domain.StepID) (gone, ended time
 		}
 		gone = time.Duration(n)
 	} else {
-		for _, pid := range x.marked(mark) {
+		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		for len(x.marked(mark)) > 0 {
+		for _, pid := range pids {
+			for syscall.Kill(pid, 0) == nil {
+			}
 		}
 		gone = time.Since(begun)
 	}
