@@ -25,6 +25,10 @@ type mind struct {
 	sum func(r model.Request) (model.Answer, error)
 	// dense is how many bytes make a token on its server; 0 = 4.
 	dense float64
+	// mute: its server counts nothing.
+	mute bool
+	// names it was opened by.
+	names []string
 
 	mu     sync.Mutex
 	asked  []model.Request
@@ -46,8 +50,13 @@ func script(t *testing.T, as ...model.Answer) *mind {
 	})
 }
 
-func (m *mind) Open(_ context.Context, _ string) (model.Client, model.Config, error) {
-	return m, m.cfg, nil
+func (m *mind) Open(_ context.Context, name string) (model.Client, model.Config, error) {
+	m.names = append(m.names, name)
+	cfg := m.cfg
+	if name != "" {
+		cfg.Name = name
+	}
+	return m, cfg, nil
 }
 
 func (m *mind) Answer(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
@@ -85,7 +94,7 @@ func (m *mind) Answer(ctx context.Context, r model.Request, each func(model.Delt
 			each(model.Delta{Kind: p.Kind, Text: p.Text})
 		}
 	}
-	if a.Usage == (model.Usage{}) {
+	if a.Usage == (model.Usage{}) && !m.mute {
 		a.Usage = m.usage(r, fmt.Sprint(a.Parts))
 	}
 	a.Served = "test-1-served"

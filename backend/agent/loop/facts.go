@@ -29,7 +29,10 @@ type facts struct {
 	model     string
 }
 
-type said struct{ text string }
+type said struct {
+	id   int64 // of the event
+	text string
+}
 
 // decision in words. A plain one is a yes to one step and nothing more.
 type decision struct {
@@ -84,11 +87,11 @@ func (f *facts) fold(e event.Envelope, p event.Payload) {
 	switch v := p.(type) {
 	case *event.TurnStarted:
 		if v.Agent == "model" {
-			f.say(v.Prompt)
+			f.say(e.ID, v.Prompt)
 		}
 	case *event.Message:
 		if v.Role == "person" {
-			f.say(v.Text)
+			f.say(e.ID, v.Text)
 		}
 	case *event.SessionCreated:
 		f.mode, f.model = v.Mode, v.Model
@@ -120,9 +123,9 @@ func (f *facts) fold(e event.Envelope, p event.Payload) {
 	}
 }
 
-func (f *facts) say(text string) {
+func (f *facts) say(id int64, text string) {
 	if text = strings.TrimSpace(text); text != "" {
-		f.said = append(f.said, said{clean(text)})
+		f.said = append(f.said, said{id, clean(text)})
 	}
 }
 

@@ -30,9 +30,16 @@ var levels = []detail{
 	{400, 40, 0, 80, 2, 0, 1},
 }
 
-// kept is what stands in place of the beginning of a conversation: at most n bytes. It
-// follows from the log alone.
-func (f *facts) kept(n int) string {
+// kept is what stands in place of a conversation up to an event: at most n bytes. It
+// follows from the log alone. What the person said after that is in what stays.
+func (f *facts) kept(n int, through int64) string {
+	some := *f
+	some.said = slices.Clone(f.said)
+	some.said = slices.DeleteFunc(some.said, func(s said) bool { return s.id > through })
+	return some.within(n)
+}
+
+func (f *facts) within(n int) string {
 	for _, d := range levels {
 		if s := f.render(d, 0, 0); len(s) <= n {
 			return s

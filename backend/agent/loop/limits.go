@@ -66,7 +66,7 @@ func (t *turn) limits(v session.View) (out []limit) {
 	}
 	if v.Tokens > 0 {
 		n := func(n int64) string { return thousands(n) + " tokens" }
-		out = append(out, limit{"tokens", "the session's tokens", t.conv.usage.Context(), v.Tokens, n, n})
+		out = append(out, limit{"tokens", "the session's tokens", t.conv.tokens, v.Tokens, n, n})
 	}
 	return out
 }
@@ -107,7 +107,7 @@ func percent(n, of int64) int64 { return int64(float64(n) / float64(of) * 100) }
 func (t *turn) mostOutput(v session.View, cfg model.Config, input int) int {
 	n := float64(cfg.OutputSize())
 	if v.Tokens > 0 {
-		n = min(n, float64(v.Tokens-t.conv.usage.Context()-int64(input)))
+		n = min(n, float64(v.Tokens-t.conv.tokens-int64(input)))
 	}
 	if v.Nanos > 0 && cfg.Price != nil && cfg.Price.Output > 0 {
 		left := v.Nanos - t.conv.cost - cfg.Price.Cost(model.Usage{Input: int64(input)})

@@ -267,3 +267,44 @@ func TestMoneyInWords(t *testing.T) {
 		}
 	}
 }
+
+func TestServersThatCountNothing(t *testing.T) {
+	h := newHouse(t)
+	h.view.Tokens, h.view.Nanos = 40_000, 1_000_000_000_000
+	h.ask = yes
+	m := busy(t, 50)
+	m.mute, m.cfg.Price = true, &model.Price{Input: 1, Output: 1}
+	h.begin("x")
+	has(t, stopped(t, work(t, h, m)), "of 40,000 tokens are used")
+	if n := len(m.asked); n < 8 || n > 14 {
+		t.Errorf("%d answers", n)
+	}
+	for _, a := range recorded[*event.ModelAnswered](h) {
+		if a.Usage != (event.ModelUsage{}) || a.Context < 3000 || a.CostNanos == 0 {
+			t.Errorf("recorded %+v", a)
+		}
+	}
+}
+
+func TestTheModelIsSwitched(t *testing.T) {
+	h := newHouse(t)
+	h.view.Model = "first"
+	m := newMind(t, func(n int, r model.Request) (model.Answer, error) {
+		switch n {
+		case 0:
+			h.mu.Lock()
+			h.view.Model = "second"
+			h.mu.Unlock()
+			return calls("exec", run("a")), nil
+		case 1:
+			return calls("exec", run("b")), nil
+		}
+		return say("ok"), nil
+	})
+	h.begin("x")
+	mustWork(t, h, m)
+	as := recorded[*event.ModelAnswered](h)
+	if got := fmt.Sprint(m.names, []string{as[0].Model, as[1].Model, as[2].Model}); got != "[first second second] [first second second]" {
+		t.Errorf("%s", got)
+	}
+}

@@ -31,7 +31,8 @@ func (t *turn) makeRoom(ctx context.Context, client model.Client, cfg model.Conf
 		return false, nil
 	}
 	room := min(maxKeptText, max(leastKeptText, bytes(free/5)))
-	e := &event.ContextCompacted{Turn: t.room.Turn(), Through: t.conv.entries[n-1].at, Before: int64(before), Reason: "budget", Kept: t.conv.facts.kept(room)}
+	through := t.conv.entries[n-1].at
+	e := &event.ContextCompacted{Turn: t.room.Turn(), Through: through, Before: int64(before), Reason: "budget", Kept: t.conv.facts.kept(room, through)}
 	if t.tooLong > 0 {
 		e.Reason = "too_long"
 	}
@@ -47,7 +48,7 @@ func (t *turn) makeRoom(ctx context.Context, client model.Client, cfg model.Conf
 	e.Summary = cutMiddle(clean(summary), min(maxSummary, bytes(free/10)))
 	for raw, err := marshal(e); err == nil && len(raw) > maxHead && room > leastKeptText; raw, err = marshal(e) {
 		room = room * 3 / 4
-		e.Kept = t.conv.facts.kept(room)
+		e.Kept = t.conv.facts.kept(room, through)
 	}
 	e.After = int64(after())
 	return true, t.room.Record(ctx, e)

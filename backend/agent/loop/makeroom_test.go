@@ -26,9 +26,6 @@ func within(t *testing.T, m *mind) {
 // in between, and returns what must never be lost.
 func longWork(t *testing.T, h *house, m *mind, n int) (musts []string) {
 	t.Helper()
-	if testing.Short() && n > 100 {
-		n = 100
-	}
 	must := func(s string) string { musts = append(musts, s); return s }
 	must("Port the parser to the new library, keep the old interface")
 	h.run = func(r *event.StepRequested) (*event.StepEnded, *event.StepRefused) {
@@ -301,11 +298,11 @@ func TestKeptShrinksFromTheOldestDetails(t *testing.T) {
 	add("", &event.Message{Role: "person", Text: "THE NEWEST MESSAGE"})
 	shown := 0
 	for _, n := range []int{24 << 10, 12 << 10, 6 << 10, 4 << 10, 2500} {
-		s := f.kept(n)
+		s := f.kept(n, 1<<60)
 		if len(s) > n {
 			t.Errorf("%d bytes of %d", len(s), n)
 		}
-		if s != f.kept(n) {
+		if s != f.kept(n, 1<<60) {
 			t.Error("it is not the same twice")
 		}
 		has(t, s, "THE FIRST PROMPT", "THE NEWEST MESSAGE", "Run the server", "open.example", "unit: failed: 2 fail", "lint: passed")
@@ -321,7 +318,7 @@ func TestKeptShrinksFromTheOldestDetails(t *testing.T) {
 		}
 	}
 	for _, n := range []int{1500, 400, 60, 1} {
-		if s := f.kept(n); len(s) > n {
+		if s := f.kept(n, 1<<60); len(s) > n {
 			t.Errorf("%d bytes of %d", len(s), n)
 		}
 	}

@@ -63,9 +63,14 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	// It came and it cost: it is recorded also when the turn is being stopped.
 	ctx = context.WithoutCancel(ctx)
 	took := t.l.cfg.Now().Sub(begun).Milliseconds()
+	used := a.Usage
+	if used.Context() == 0 {
+		// A server that counts nothing: our guess, so that limits hold all the same.
+		used = model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(sizeOfAnswer(a)))}
+	}
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Saw: saw, Model: q.cfg.Name, Served: short(line(a.Served, 200), 200),
-		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(a.Usage), Priced: q.cfg.Price != nil,
-		Context: a.Usage.Context(), Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
+		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(used), Priced: q.cfg.Price != nil,
+		Context: used.Context(), Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
 	for _, p := range e.Parts {
 		if p.Kind == string(model.KindText) {
 			q.text += p.Text

@@ -265,6 +265,11 @@ func sizeOf(ms []model.Message) (size, images int) {
 	return size, images
 }
 
+func sizeOfAnswer(a model.Answer) int {
+	n, _ := sizeOf([]model.Message{{Role: model.RoleAssistant, Parts: a.Parts}})
+	return n
+}
+
 // sizeOfRest is what stands before the messages.
 func sizeOfRest(r *model.Request) int {
 	n := len(r.System)
