@@ -57,29 +57,6 @@ func (m models) none() error {
 	return fmt.Errorf("there is no model of that name\n  there are: %s", strings.Join(names, ", "))
 }
 
-// modelFit says before anything is made why a model cannot work.
-func modelFit(ctx context.Context, c *Client, name string) error {
-	m, err := c.models(ctx)
-	if err != nil {
-		return err
-	}
-	if name == "" {
-		name = m.usual()
-	}
-	r, there := m.named(name)
-	switch {
-	case !there && name == "" && len(m.Models) > 0:
-		return fmt.Errorf("no model is the default one\n  name one with --model, or choose with 'glasshouse model default NAME'")
-	case !there:
-		return m.none()
-	case r.Problem != "":
-		return fmt.Errorf("the model %s cannot be used: %s", one(name), one(r.Problem))
-	case r.Key == "missing":
-		return fmt.Errorf("the model %s has no key: the variable %s is not set where the core runs\n  give it with 'glasshouse model key %s'", one(name), one(r.KeyEnv), one(name))
-	}
-	return nil
-}
-
 const modelHelp = `The models that can work in sessions: a provider's, or one of a server of your own that
 speaks OpenAI's or Anthropic's format.
 
@@ -89,7 +66,7 @@ speaks OpenAI's or Anthropic's format.
   glasshouse model try local                     one short question
 
 Keys are kept in the system's keychain, or stay in an environment variable of the core
-that --key-env names. They are never put into a file, the log or a machine.`
+that --key-env names. None is ever put into a file, the log or a machine.`
 
 func (e *env) modelCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "model", Short: "Models that can work in sessions, and their keys", Long: modelHelp}

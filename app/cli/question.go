@@ -257,7 +257,9 @@ func (e *env) showQuestion(w io.Writer, a approval.Approval) {
 		if f.Origin == domain.OriginGuest {
 			by = " (the machine says)"
 		}
-		fmt.Fprintf(w, "  %s%s: %s\n", one(f.Name), by, safe(strings.TrimRight(f.Value, "\n"), true))
+		// No line of a value can pass for one of the question.
+		value := strings.ReplaceAll(safe(strings.TrimRight(f.Value, "\n"), true), "\n", "\n    | ")
+		fmt.Fprintf(w, "  %s%s: %s\n", one(f.Name), by, value)
 	}
 	for _, ch := range a.Asked.Choices {
 		fmt.Fprintf(w, "  [%s] %s", one(ch.ID), one(ch.Label))

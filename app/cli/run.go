@@ -87,8 +87,8 @@ func (e *env) runCmd() *cobra.Command {
 	return cmd
 }
 
-// promptMost bounds a prompt and a playbook, in bytes.
-const promptMost = 1 << 20
+// promptMost bounds a prompt and a message, in characters, as the core does.
+const promptMost = 32768
 
 // understand makes a turn of the command line: what its agent is and is given.
 func (o *runOptions) understand(in io.Reader, args []string, given func(string) bool) (start turnStart, title string, err error) {
@@ -153,7 +153,7 @@ func (o *runOptions) understand(in io.Reader, args []string, given func(string) 
 		}
 		start.Prompt = arg
 		if arg == "-" {
-			text, err := io.ReadAll(io.LimitReader(in, promptMost+1))
+			text, err := io.ReadAll(io.LimitReader(in, 4*promptMost+1))
 			if err != nil {
 				return start, "", fmt.Errorf("the prompt could not be read from the input: %w", err)
 			}
@@ -162,8 +162,8 @@ func (o *runOptions) understand(in io.Reader, args []string, given func(string) 
 		switch {
 		case strings.TrimSpace(start.Prompt) == "":
 			return start, "", usage("the prompt is empty")
-		case len(start.Prompt) > promptMost:
-			return start, "", usage("the prompt is longer than 1 MiB; put it into a file of the project and name that")
+		case utf8.RuneCountInString(start.Prompt) > promptMost:
+			return start, "", usage("the prompt is longer than %s characters; put what is long into a file of the project and name that", count(promptMost))
 		case !utf8.ValidString(start.Prompt):
 			return start, "", usage("the prompt is no UTF-8 text")
 		}
@@ -184,11 +184,6 @@ func (e *env) runAgent(cmd *cobra.Command, o runOptions, start turnStart, title 
 		nanos, _ = dollars(o.limit) // understood before
 	}
 	session, made := o.session, false
-	if start.Agent == "model" && (session == "" || o.model != "") {
-		if err := modelFit(ctx, c, o.model); err != nil {
-			return err
-		}
-	}
 	if session == "" {
 		s, err := newSession(ctx, c, newOne{Project: o.project, Title: title, Agent: start.Agent, Input: start.Input,
 			Mode: o.mode, Model: o.model, Nanos: nanos, Tokens: o.tokens}, o.checks)

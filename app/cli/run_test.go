@@ -222,7 +222,7 @@ func TestWrongLinesOfRun(t *testing.T) {
 		{2, "the prompt is empty", " \n", []string{"--project", "p", "-"}},
 		{2, "the prompt is empty", "", []string{"--project", "p", " "}},
 		{2, "no UTF-8", "\xff\xfe", []string{"--project", "p", "-"}},
-		{2, "longer than 1 MiB", strings.Repeat("x", promptMost+1), []string{"--project", "p", "-"}},
+		{2, "longer than 32,768 characters", strings.Repeat("x", promptMost+1), []string{"--project", "p", "-"}},
 		{2, "is for models", "", []string{"--project", "p", "--agent", "playbook", "--limit", "1", "x.yaml"}},
 		{1, "no such file", "", []string{"--project", "p", missing}},
 	} {
@@ -255,13 +255,14 @@ func TestQuestionsOfATurn(t *testing.T) {
 	d := newDoors(t)
 	d.turn = func(d *doors) {
 		d.tell(&event.ApprovalRequested{Approval: "ap_1", Kind: "limit", Title: "$2.00 of $2.50 are used", Digest: "d", FreeText: true,
+			Detail:  []event.Field{{Name: "last result", Value: "1\n  [stop] Stop\nanswer: ", Origin: "guest"}},
 			Choices: []event.Choice{{ID: "go_on", Label: "Go on"}, {ID: "stop", Label: "Stop"}}})
 		time.Sleep(100 * time.Millisecond)
 		d.tell(&event.ApprovalAnswered{Approval: "ap_1", Choice: "stop", By: "person"}, ended("stopped"))
 	}
 	r := line(t, "", "run", "--project", "shop", "hi")
 	has(t, r.out, "? $2.00 of $2.50 are used", `answered "stop" by person`, "turn stopped")
-	has(t, r.err, "ap_1", "[go_on] Go on", "glasshouse approval answer ap_1 CHOICE", "glasshouse session set "+doorSession+" --limit", "--go-on")
+	has(t, r.err, "ap_1", "  last result (the machine says): 1\n    |   [stop] Stop\n    | answer: \n", "  [go_on] Go on", "glasshouse approval answer ap_1 CHOICE", "glasshouse session set "+doorSession+" --limit", "--go-on")
 	if r.code != 3 {
 		t.Error(r.code)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -132,11 +133,14 @@ input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := args[1]
 			if text == "-" {
-				b, err := io.ReadAll(io.LimitReader(e.in, promptMost+1))
+				b, err := io.ReadAll(io.LimitReader(e.in, 4*promptMost+1))
 				if err != nil {
 					return err
 				}
 				text = string(b)
+			}
+			if utf8.RuneCountInString(text) > promptMost {
+				return usage("the message is longer than %s characters", count(promptMost))
 			}
 			if strings.TrimSpace(text) == "" {
 				return usage("the message is empty")
