@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,8 +40,8 @@ type models struct {
 	change sync.Mutex // held while file or keychain change
 
 	mu      sync.Mutex
-	last    config.Models   // as it could be read last
-	inChain map[string]bool // names whose key was seen in the keychain
+	last    config.Models     // as it could be read last
+	inChain map[string]string // keys that were read from the keychain, by name
 	clients map[string]*modelClient
 }
 
@@ -53,7 +54,7 @@ type modelClient struct {
 }
 
 func newModels(p config.Paths, store secret.Store, scrub *secret.Scrubber, record func(context.Context, event.New) error, log *slog.Logger) *models {
-	return &models{paths: p, store: store, scrub: scrub, env: os.Getenv, connect: connect, record: record, log: log, inChain: map[string]bool{}, clients: map[string]*modelClient{}}
+	return &models{paths: p, store: store, scrub: scrub, env: os.Getenv, connect: connect, record: record, log: log, inChain: map[string]string{}, clients: map[string]*modelClient{}}
 }
 
 // scrubbed is a log without known keys. Each line comes in one piece.
@@ -104,10 +105,18 @@ const (
 // be used; it never holds the key.
 func (m *models) key(ctx context.Context, c model.Config) (key, from string, err error) {
 	v, chain := m.store.Get(ctx, m.account(c.Name))
-	if chain == nil && v != "" {
-		m.mu.Lock()
-		m.inChain[c.Name] = true
-		m.mu.Unlock()
+	v = strings.TrimSpace(v)
+	m.mu.Lock()
+	switch {
+	case chain == nil:
+		m.inChain[c.Name] = v
+	case domain.CodeOf(chain) == domain.CodeNotFound:
+		delete(m.inChain, c.Name)
+	default: // it was locked meanwhile, perhaps in the middle of a turn: what was read counts
+		v = m.inChain[c.Name]
+	}
+	m.mu.Unlock()
+	if v != "" {
 		m.scrub.Learn("model "+c.Name, v)
 		return v, keyInChain, nil
 	}
@@ -138,7 +147,7 @@ func noKey(v string) bool {
 	if strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r > '~' }) || strings.Contains(v, "://") {
 		return true
 	}
-	_, err := os.Lstat(v)
+	_, err := os.Lstat(filepath.SplitList(v + ":")[0])
 	return strings.HasPrefix(v, "/") && err == nil
 }
 

@@ -180,11 +180,67 @@ func TestNoKeychain(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 	// What a variable holds that is no key is not sent and not shown.
-	for _, odd := range []string{p.Data, "http://h/" + canary, "two words " + canary} {
+	for _, odd := range []string{p.Data, p.Data + ":/none", "http://h/" + canary, "two words " + canary} {
 		t.Setenv("GLASSHOUSE_TEST_KEY", odd)
 		if _, _, err := c.models.Open(t.Context(), "env"); err == nil || strings.Contains(err.Error(), odd) {
 			t.Errorf("%q: %v", odd, err)
 		}
+	}
+}
+
+// lockable is a keychain that can be locked.
+type lockable struct {
+	secret.Memory
+	locked bool
+}
+
+func (s *lockable) why() error {
+	return domain.E(domain.CodeUnavailable, "the keychain is locked", "unlock it", nil)
+}
+
+func (s *lockable) Get(ctx context.Context, account string) (string, error) {
+	if s.locked {
+		return "", s.why()
+	}
+	return s.Memory.Get(ctx, account)
+}
+
+func (s *lockable) Delete(ctx context.Context, account string) error {
+	if s.locked {
+		return s.why()
+	}
+	return s.Memory.Delete(ctx, account)
+}
+
+// A keychain that is locked in the middle of a turn ends none; a key that cannot be
+// taken out of it keeps its model.
+func TestKeychainLockedMeanwhile(t *testing.T) {
+	store := &lockable{}
+	c, call, _ := modelCore(t, paths(t), store)
+	put(t, call, chat("m", "https://h/v1", ""))
+	if code, body := call("PUT", "/v1/models/m/key", `{"key":"`+canary+`"}`, nil); code != 200 {
+		t.Fatalf("%d %s", code, body)
+	}
+	var used []string
+	c.models.connect = func(_ model.Config, key string, _ *http.Client) (model.Client, error) {
+		used = append(used, key)
+		return nil, domain.E(domain.CodeInternal, "no more than that", "", nil)
+	}
+	open := func() { _, _, _ = c.models.Open(t.Context(), "m") }
+	open()
+	store.locked = true
+	open()
+	if code, body := call("DELETE", "/v1/models/m", "", nil); code != 503 || !strings.Contains(body, "locked") {
+		t.Errorf("%d %s", code, body)
+	}
+	open()
+	store.locked = false
+	_ = store.Memory.Delete(t.Context(), "model:m") // by another program
+	open()
+	store.locked = true
+	open()
+	if want := []string{canary, canary, canary, "", ""}; !slices.Equal(used, want) {
+		t.Errorf("%q", used)
 	}
 }
 

@@ -98,7 +98,7 @@ func (m *models) there(name string) error {
 func (m *models) keptInChain(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.inChain[name]
+	return m.inChain[name] != ""
 }
 
 // forget lets go of what is held of a model's key; the scrubber goes on knowing it.
