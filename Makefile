@@ -10,13 +10,16 @@ WEBTAG   := $(shell pkg-config --exists webkit2gtk-4.1 2>/dev/null && echo ,webk
 TAGS     := desktop,production$(WEBTAG)
 export GLASSHOUSE_CACHE ?= $(CACHE)
 
-.PHONY: help demo run test check build setup setup-window setup-test frontend guestd limactl window lint vet unit types pages shots machines kill soak corpora clean bench-exec bench-ui image
+.PHONY: help demo demo-model run test check build setup setup-window setup-test frontend guestd fakemodel limactl window lint vet unit types pages shots machines kill soak corpora clean bench-exec bench-ui image
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: setup build ## The main job end to end (MACHINE=lima: in a real VM)
 	@$(BIN)/glasshouse demo --machine $(MACHINE)
+
+demo-model: setup build fakemodel ## The same job by the model agent, on a scripted server in place of a model
+	@bash build/demo/model.sh
 
 run: setup-window window ## Open the desktop window
 	@GLASSHOUSE_LIBEXEC=$(BIN) $(BIN)/glasshouse-window desktop
@@ -54,6 +57,10 @@ guestd:
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags '-s -w' -o $(BIN)/guestd ./vm/guest/cmd/guestd
 
+fakemodel: # the model server of tests, for tests of the page
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 go build -o $(BIN)/fakemodel ./backend/model/modeltest/cmd/fakemodel
+
 limactl:
 	@sh build/setup/limactl.sh $(BIN)/lima
 
@@ -77,7 +84,7 @@ types: frontend
 image: build ## The guest image, into build/cache
 	$(BIN)/glasshouse image build
 
-pages: setup-test build ## The page in a browser against a real core
+pages: setup-test build fakemodel ## The page in a browser against a real core
 	cd frontend && npm run --silent e2e
 
 shots: setup-test build ## A picture of every screen, both sizes and themes, into build/shots

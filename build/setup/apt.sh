@@ -23,7 +23,7 @@ packages() {
 		echo libgtk-3-dev libwebkit2gtk-4.1-dev pkg-config
 		;;
 	test)
-		echo curl dbus fonts-dejavu-core fonts-noto-color-emoji fonts-wqy-zenhei imagemagick iproute2 jq libnss3-tools openbox openssh-server openssl procps \
+		echo curl dbus fonts-dejavu-core fonts-noto-color-emoji fonts-wqy-zenhei gnome-keyring imagemagick iproute2 jq libnss3-tools openbox openssh-server openssl procps \
 			webkit2gtk-driver x11-utils xauth xdotool xvfb
 		# Ubuntu's chromium is a snap, which no container runs; there the tests look for another Chrome.
 		if [ "$(distribution)" = debian ]; then echo chromium; fi

@@ -188,7 +188,7 @@ it('tries a model: waits with words, can be given up, shows the answer or the er
   expect(alert.textContent).toContain('HTTP 401: no such key')
   expect(alert.textContent).toContain('whether the key is right')
   expect(within(alert).getByRole('button', { name: 'Edit it' })).toBeTruthy()
-  expect(screen.getByRole<HTMLButtonElement>('button', { name: 'Try small' }).disabled).toBe(true)
+  expect(screen.getByRole<HTMLButtonElement>('button', { name: 'Try it: small' }).disabled).toBe(true)
   expect(seen.some((c) => c.path.endsWith('/try'))).toBe(false)
 })
 
@@ -215,10 +215,10 @@ it('deletes a model with a way back, and makes it the default again', async () =
   await row('big')
   expect(changing(seen).slice(1)).toEqual([{ method: 'PUT', path: '/v1/models/big', body: { name: 'big', format: 'openai-chat', model: 'big-1', base_url: 'http://127.0.0.1:11434/v1', context: 9000 } }, { method: 'POST', path: '/v1/default-model', body: { name: 'big' } }])
   expect(at.usual).toBe('big')
-  const other = await screen.findByRole<HTMLButtonElement>('button', { name: 'Make small the default' })
+  const other = await screen.findByRole<HTMLButtonElement>('button', { name: 'Make default: small' })
   await waitFor(() => expect(other.disabled).toBe(false))
   await fireEvent.click(other)
-  await waitFor(() => expect(screen.getByRole('button', { name: 'Make big the default' })).toBeTruthy())
+  await waitFor(() => expect(screen.getByRole('button', { name: 'Make default: big' })).toBeTruthy())
 })
 
 it('says why the list cannot be read, and why the file cannot', async () => {
