@@ -88,6 +88,7 @@ type turn struct {
 	ceiling map[string]int // tokens by model, where its server said that more is too much
 	tooLong int            // how often it said so since the last answer
 	refused *model.Error   // the last time
+	rooms   int            // how often room was made since the last answer
 	dense   float64        // tokens for each that our guess counts
 }
 
@@ -203,8 +204,9 @@ func (t *turn) ask(ctx context.Context) error {
 	t.pics = t.pictures(vw)
 	r := &model.Request{System: system(p, v, t.agents), Tools: offered(t.room.Tools(), v.Mode), Messages: t.conv.messages(vw, t.pics), Bytes: t.pics.bytes}
 	budget := t.budget(cfg)
-	if before := t.estimate(r, cfg); t.full(r, before, budget) {
+	if before := t.estimate(r, cfg); t.full(r, before, budget) && t.rooms < mostRooms {
 		if made, err := t.makeRoom(ctx, client, cfg, r, vw, before, t.mostOutput(v, cfg, before)); err != nil || made {
+			t.rooms++
 			return err
 		}
 	}
@@ -217,7 +219,7 @@ func (t *turn) ask(ctx context.Context) error {
 	var e *model.Error
 	switch {
 	case err == nil:
-		t.fresh, t.tooLong, t.refused = q.id, 0, nil
+		t.fresh, t.tooLong, t.refused, t.rooms = q.id, 0, nil, 0
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -232,6 +234,9 @@ func (t *turn) ask(ctx context.Context) error {
 // mostTooLong is how often a conversation is made shorter because its server says that
 // it is too long.
 const mostTooLong = 3
+
+// mostRooms is how often room may be made for one answer.
+const mostRooms = mostTooLong + 2
 
 func (t *turn) readAgents(ctx context.Context, cfg model.Config) error {
 	if !t.agented {
