@@ -193,24 +193,43 @@ func runExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), tool.ErrLeaving):
 		return tool.Result{}, context.Cause(ctx)
 	case err != nil && ctx.Err() != nil:
-		// The cancel crossed with the start: nothing of it may be left running.
-		kill(ctx, g, string(c.Step))
-		return tool.Result{Outcome: domain.OutcomeCancelled, Error: "cancelled while it was being started"}, nil
+		return crossed(ctx, &c, g, timeout)
 	case err != nil:
 		return tool.Result{}, domain.E(domain.CodeUnavailable, "The command could not be started", "see what the machine says; nothing ran", err)
 	}
-	joined()
+	if !joined() {
+		p.Close()
+		if errors.Is(context.Cause(ctx), tool.ErrLeaving) {
+			return tool.Result{}, context.Cause(ctx)
+		}
+		return crossed(ctx, &c, g, timeout)
+	}
 	return follow(ctx, &c, g, p, timeout)
+}
+
+// crossed is a start that a cancel met on its way: what may run is ended, and its end
+// is waited for over another stream.
+func crossed(ctx context.Context, c *tool.Call, g guest.Guest, timeout time.Duration) (tool.Result, error) {
+	kill(ctx, g, string(c.Step))
+	sctx, joined, stop := streamOf(context.WithoutCancel(ctx))
+	defer stop()
+	p, err := g.Execs().Attach(sctx, string(c.Step), 0, 0)
+	if err != nil {
+		return tool.Result{Outcome: domain.OutcomeCancelled, Error: "cancelled while it was being started"}, nil
+	}
+	joined()
+	return follow(ctx, c, g, p, timeout)
 }
 
 // streamOf is the context of a process's stream. Until joined is called it ends with
 // the call, or when the guest says nothing; afterwards a cancelled call leaves it open, so that the end of what was
 // killed for it is still seen.
-func streamOf(ctx context.Context) (sctx context.Context, joined, stop func()) {
+// joined reports false when the call was cancelled before, which ended the stream.
+func streamOf(ctx context.Context) (sctx context.Context, joined func() bool, stop func()) {
 	sctx, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	guard := time.AfterFunc(startGuard, func() { end(errNoStart) })
-	return sctx, func() { unhook(); guard.Stop() }, func() { unhook(); guard.Stop(); end(nil) }
+	return sctx, func() bool { guard.Stop(); return unhook() }, func() { unhook(); guard.Stop(); end(nil) }
 }
 
 // resumeExec joins a command that an earlier core started.
@@ -232,8 +251,11 @@ func resumeExec(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case err != nil:
 		return tool.Result{}, err
 	}
-	joined()
 	a := args[execArgs](c.Args)
+	if !joined() && !errors.Is(context.Cause(ctx), tool.ErrLeaving) {
+		p.Close()
+		return crossed(ctx, &c, g, limit(&c, a.TimeoutMS))
+	}
 	return follow(ctx, &c, g, p, limit(&c, a.TimeoutMS))
 }
 
@@ -310,10 +332,6 @@ func follow(ctx context.Context, c *tool.Call, g guest.Guest, p guest.Process, t
 				return ended(p.Exit(), stdout, stderr, cancelled, timeout)
 			case ctx.Err() != nil && errors.Is(context.Cause(ctx), tool.ErrLeaving):
 				return tool.Result{}, context.Cause(ctx)
-			case ctx.Err() != nil && !cancelled:
-				// The cancel came while the stream was being opened and ended it.
-				kill(ctx, g, p.ID())
-				return tool.Result{Outcome: domain.OutcomeCancelled, Error: "cancelled while it was being started"}, nil
 			default:
 				return lost("The connection to the machine was lost while the command ran; how it ended is not known (" + show(pc.err.Error()) + ")"), nil
 			}

@@ -238,6 +238,43 @@ func TestExecCancel(t *testing.T) {
 	}
 }
 
+// A cancel that comes while the command is being started ends the stream; what was
+// started is ended, and how it ended is learned over another one.
+func TestExecCancelCrossesTheStart(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r.guest.execs.start = func(guest.ExecSpec) (*fakeProcess, error) {
+		cancel(errors.New("a person's cancel"))
+		return &fakeProcess{err: context.Canceled}, nil
+	}
+	r.guest.execs.attach = func(string) (*fakeProcess, error) {
+		if len(r.guest.execs.killed) == 0 {
+			t.Error("it was joined before it was killed")
+		}
+		return &fakeProcess{pieces: outputs(false, "begun", 5), exit: guest.Exit{Code: -1, Signal: "SIGTERM", Killed: true}}, nil
+	}
+	res, err := r.run(ctx, "exec", `{"argv":["sleep","inf"]}`)
+	if err != nil || res.Outcome != domain.OutcomeCancelled || res.Lost || res.Exec == nil || res.Exec.Stdout.Head != "begun" {
+		t.Fatalf("%+v %v", res, err)
+	}
+	// The same for one that an earlier core started.
+	ctx, cancel = context.WithCancelCause(context.Background())
+	first := true
+	again := r.guest.execs.attach
+	r.guest.execs.attach = func(id string) (*fakeProcess, error) {
+		if first {
+			first = false
+			cancel(errors.New("a person's cancel"))
+			return &fakeProcess{err: context.Canceled}, nil
+		}
+		return again(id)
+	}
+	res, err = resumeExec(ctx, tool.Call{Step: "st_1", Guest: r.guest, Blobs: r.call.Blobs, Args: json.RawMessage(`{"argv":["sleep","inf"]}`)})
+	if err != nil || res.Outcome != domain.OutcomeCancelled || res.Lost {
+		t.Fatalf("resume: %+v %v", res, err)
+	}
+}
+
 // A guest that never says whether it starts a command does not hold the step for ever.
 func TestExecOfASilentGuest(t *testing.T) {
 	old := startGuard
