@@ -300,7 +300,12 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	for f, name := range map[model.Format]string{model.FormatChat: "chat/text.sse", model.FormatResponses: "responses/text.sse"} {
 		var conns atomic.Int64
-		s := httptest.NewUnstartedServer(stream(fixture(t, name)))
+		body, got := fixture(t, name), make(chan struct{}, 1)
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(body)
+			w.(http.Flusher).Flush()
+			<-got // the end of the body comes after the last word, and not with it
+		}))
 		s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
 			if st == http.StateNew {
 				conns.Add(1)
@@ -310,7 +315,8 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		hc := wire.NewClient(wire.Options{})
 		cl := New(config(f, s.URL), "", hc)
 		for range 5 {
-			if _, err := cl.Answer(t.Context(), hello(), nil); err != nil {
+			once := sync.OnceFunc(func() { got <- struct{}{} })
+			if _, err := cl.Answer(t.Context(), hello(), func(model.Delta) { once() }); err != nil {
 				t.Fatal(err)
 			}
 		}
