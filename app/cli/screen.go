@@ -21,6 +21,7 @@ type screen struct {
 	colour bool
 	open   bool   // the last line has no end yet
 	torn   bool   // other lines came into text that goes on
+	state  string // stands on the last line for the time being
 	prompt string // what waits to be typed after
 }
 
@@ -47,6 +48,7 @@ func (s *screen) lines(w io.Writer, b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
+	s.wipe()
 	if s.open {
 		_, _ = io.WriteString(s.out, "\n")
 		s.torn = true
@@ -67,6 +69,7 @@ func (s *screen) text(gutter, t string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wipe()
 	if s.prompt != "" && s.open { // never into what a person types
 		_, _ = io.WriteString(s.out, "\n")
 		s.prompt = ""
@@ -83,10 +86,36 @@ func (s *screen) text(gutter, t string) {
 func (s *screen) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wipe()
 	if s.open {
 		_, _ = io.WriteString(s.out, "\n")
 	}
 	s.open, s.torn = false, false
+}
+
+// status shows a text on the last line of a terminal until something else is written;
+// "" takes it away. It stays away where a line is open.
+func (s *screen) status(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.tty || os.Getenv("TERM") == "dumb" || s.open || s.prompt != "" || text == s.state {
+		return
+	}
+	s.wipe()
+	if f, is := s.out.(*os.File); is { // a text of more than a line cannot be wiped
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 1 {
+			text = string([]rune(text)[:min(len([]rune(text)), w-1)])
+		}
+	}
+	_, _ = io.WriteString(s.out, s.paint(dim, text))
+	s.state = text
+}
+
+func (s *screen) wipe() {
+	if s.state != "" {
+		_, _ = io.WriteString(s.out, "\r\x1b[K")
+		s.state = ""
+	}
 }
 
 // beside returns a writer for lines on w that keep clear of what the screen shows.

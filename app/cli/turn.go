@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"glasshouse/app/httpapi"
 	"glasshouse/backend/domain"
@@ -68,6 +69,7 @@ type follower struct {
 	view    view
 	tl      *timeline
 	q       *questions // nil when none are shown
+	waits   *waiting
 	result  string
 
 	leave context.CancelCauseFunc
@@ -80,7 +82,8 @@ var errLeft = errors.New("left")
 // followTurn shows a turn from after an event on until it has ended, and ends with its
 // result. A core that died meanwhile is started again: the turn's end is what counts.
 func (e *env) followTurn(ctx context.Context, c *Client, session string, turn domain.TurnID, after int64, v view) error {
-	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out)}
+	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out),
+		waits: &waiting{since: time.Now(), tools: map[domain.StepID]string{}, asked: map[domain.ApprovalID]bool{}}}
 	f.tl.verbose = v.verbose
 	f.tl.how = c.actor != "demo" && !v.ask // which answers by itself
 	beside, own := f.tl.s.beside(e.err), *e
@@ -100,6 +103,12 @@ func (e *env) followTurn(ctx context.Context, c *Client, session string, turn do
 	}
 	if v.stops && e.terminal() && isTerminal(e.err) {
 		defer e.intr.catch(func() bool { return f.pressed(ctx) })()
+	}
+	if f.tl.s.tty && !e.json {
+		sctx, stop := context.WithCancel(ctx)
+		var shows sync.WaitGroup
+		shows.Go(func() { f.waits.show(sctx, f.tl.s) })
+		defer func() { stop(); shows.Wait(); f.tl.s.status("") }()
 	}
 	err := f.follow(ctx)
 	f.tl.closeText()
@@ -190,6 +199,7 @@ func (f *follower) see(ctx context.Context, ev event.Envelope) (more bool, err e
 	if derr != nil {
 		return true, nil //nolint:nilerr // an event that is not known here is no end
 	}
+	f.waits.see(ev, p, time.Now())
 	if f.q != nil {
 		f.q.see(ctx, p)
 	}
