@@ -57,10 +57,16 @@ func (s *Scrubber) Learn(name, value string) bool {
 	if s.known == nil {
 		s.known = map[string]string{}
 	}
-	s.known[value] = "[key of " + plainName(name) + "]"
+	s.known[value] = markBegin + plainName(name) + "]"
 	s.now.Store(newMatcher(s.known))
 	return true
 }
+
+// Marked reports whether a Scrubber has taken a value out of a text, so that it is no
+// longer what it was. Where a value is shorter than its mark that cannot be seen.
+func Marked(text []byte) bool { return bytes.Contains(text, []byte(markBegin)) }
+
+const markBegin = "[key of "
 
 // word: small letters alone, as in the stand-in for a key that a local server needs.
 func word(v string) bool {

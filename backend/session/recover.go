@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 	"glasshouse/backend/event"
 	"glasshouse/backend/eventlog"
 	"glasshouse/backend/policy"
+	"glasshouse/backend/secret"
 	"glasshouse/backend/tool"
 )
 
@@ -190,6 +192,9 @@ func (a *actor) reviveStep(p *past) {
 	args, lost := p.req.Args, error(nil)
 	if p.req.ArgsBlob != nil {
 		args, lost = a.s.argsOf(p.req.ArgsBlob)
+	}
+	if lost == nil && secret.Marked(args) {
+		lost = errors.New("its arguments held a key, and that is not kept")
 	}
 	prep := tool.Prepared{Args: args, Title: p.req.Title}
 	if t, err := a.s.cfg.Tools.Get(p.req.Tool); err == nil {

@@ -11,6 +11,7 @@ import (
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/policy"
+	"glasshouse/backend/secret"
 	"glasshouse/vm/guest"
 )
 
@@ -271,6 +272,28 @@ func TestRecoverWithoutItsArguments(t *testing.T) {
 	close(b.gate("x"))
 	if v := b.wait(b.step(s2, started.ID), domain.StepSealed); v.Ended == nil || v.Ended.Outcome != domain.OutcomeOK {
 		t.Fatalf("%+v", v.Ended)
+	}
+}
+
+// What waits for an answer is what would run: arguments from which the log took a key
+// are another command.
+func TestRecoverWithoutTheKeyInItsArguments(t *testing.T) {
+	b := newBench(t)
+	b.mode = policy.ModeAsk
+	s := b.session()
+	var keys secret.Scrubber
+	keys.Learn("model m", "sk-0123456789abcdef")
+	without := b.call(s, "exec", argv("echo", keys.Text("the key is sk-0123456789abcdef")))
+	with := b.call(s, "exec", argv("echo", "the [key] is"))
+	b.wait(without, domain.StepAsking)
+	b.wait(with, domain.StepAsking)
+	b.restart(func() {})
+	if v := b.wait(b.step(s, without.ID), domain.StepSealed); v.State != domain.StepCancelled || !strings.Contains(v.Refused.Reason, "held a key") {
+		t.Errorf("%+v", v.Refused)
+	}
+	b.answer(s, "once", "")
+	if v := b.wait(b.step(s, with.ID), domain.StepSealed); v.Ended == nil || v.Ended.Outcome != domain.OutcomeOK {
+		t.Errorf("%+v", v)
 	}
 }
 
