@@ -244,6 +244,28 @@ func TestKeychainLockedMeanwhile(t *testing.T) {
 	}
 }
 
+// waiting is a keychain that asks a person who is away.
+type waiting struct{ brokenStore }
+
+func (waiting) Get(ctx context.Context, _ string) (string, error) {
+	<-ctx.Done()
+	return "", domain.E(domain.CodeUnavailable, "the keychain did not answer in time", "unlock it", context.Cause(ctx))
+}
+
+// A list does not wait for a person who is away, and says what it could not see.
+func TestListWithAKeychainThatWaits(t *testing.T) {
+	old := listTime
+	listTime = 50 * time.Millisecond
+	defer func() { listTime = old }()
+	t.Setenv("GLASSHOUSE_TEST_KEY", canary)
+	_, call, _ := modelCore(t, paths(t), waiting{})
+	put(t, call, chat("env", "https://h/v1", "GLASSHOUSE_TEST_KEY"))
+	v := put(t, call, chat("own", "", ""))
+	if row(v, "env").Key != "environment" || row(v, "own").Key != "missing" || !strings.Contains(row(v, "own").Problem, "in time") {
+		t.Errorf("%+v", v)
+	}
+}
+
 // A key goes over TLS or to this computer, else nowhere.
 func TestKeyIsNotSentInTheOpen(t *testing.T) {
 	p := paths(t)
