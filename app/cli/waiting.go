@@ -34,8 +34,11 @@ func (w *waiting) see(ev event.Envelope, p event.Payload, now time.Time) {
 		if d.Tool != "" {
 			w.call, w.size = d.Tool, 0
 		}
-		w.size += len(d.Text) // goes on where nothing else is shown: the time counts from its begin
-		return
+		w.size += len(d.Text)
+		return // the time counts from its begin, for nothing of it is shown
+	}
+	if event.Transient(p.EventType()) && p.EventType() != "message.delta" {
+		return // nor is of these
 	}
 	w.since, w.call = now, ""
 	switch p := p.(type) {
