@@ -86,9 +86,10 @@ func TestModelCancel(t *testing.T) {
 
 func modelCancel(t *testing.T, kind string, f model.Format) {
 	const rounds = 9
+	own := domain.NewID("") // others may run this test beside us
 	text := "answers:\n"
 	for i := range rounds + 1 {
-		text += fmt.Sprintf("  - say: I work.\n    calls: [{tool: exec, args: {lang: bash, code: %q}}]\n", tree(fmt.Sprintf("ghcancel%d", i), i == rounds))
+		text += fmt.Sprintf("  - say: I work.\n    calls: [{tool: exec, args: {lang: bash, code: %q}}]\n", tree(fmt.Sprintf("%s.%d", own, i), i == rounds))
 	}
 	text += "  - {say: A long text that stops in its middle and never ends., stall: true}\n  - say: Gone on with.\n"
 	w := newModelWorld(t, kind, f, script(t, text), "")
@@ -98,7 +99,7 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 	manual := w.Session(w.p)
 	var cancels, kills, steps []time.Duration
 	for i := range rounds + 1 {
-		mark := fmt.Sprintf("ghcancel%d", i)
+		mark := fmt.Sprintf("%s.%d", own, i)
 		turn := w.prompt(ses, "Work.")
 		x.up(mark)
 		begun := time.Now()
@@ -120,7 +121,7 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 
 		// The same tree, killed as barely as can be.
 		cancels = append(cancels, took)
-		mark = fmt.Sprintf("ghbare%d", i)
+		mark = fmt.Sprintf("%s.bare%d", own, i)
 		var a httpapi.ExecAnswer
 		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false)}, &a)
 		x.up(mark)
