@@ -30,8 +30,12 @@ export function* head({ project = PROJECT, session = SESSION, id = 0, at = 1_700
   yield e('session.state', { state: 'running' }, { session_id: session })
 }
 
-/** The events of one session, `stored` of them with an id. */
-export function* feed({ stored = 20_000, seed = 7, project = PROJECT, session = SESSION, id = 0, at = 1_700_000_000_000 } = {}) {
+/** A model's words as they are written: so many pieces an answer. */
+const PIECES = 20
+const WORDS = 'The total is rounded **twice**: once a line and once at the end. I round once, in cents:\n\n```ts\nconst cents = lines.reduce((s, l) => s + l.price * l.qty, 0)\n```\n\n1. run the test,\n2. mend `cart/total.ts`,\n3. run it again.'
+
+/** The events of one session, `stored` of them with an id; model: a model writes an answer before each step. */
+export function* feed({ stored = 20_000, model = false, seed = 7, project = PROJECT, session = SESSION, id = 0, at = 1_700_000_000_000 } = {}) {
   const first = id
   const r = dice(seed)
   const pick = (xs) => xs[Math.floor(r() * xs.length)]
@@ -42,13 +46,19 @@ export function* feed({ stored = 20_000, seed = 7, project = PROJECT, session = 
     const some = function* () {
       if (n % 40 === 0) {
         if (turn) yield e('turn.ended', { turn_id: `t${turn}`, result: pick(['ok', 'unchecked', 'failed']), reason: r() < 0.3 ? 'line 3: expected exit 0, got exit 1' : undefined })
-        yield e('turn.started', { turn_id: `t${++turn}`, prompt: 'The checkout test fails. Find out why and fix it.' })
+        yield e('turn.started', { turn_id: `t${++turn}`, prompt: 'The checkout test fails. Find out why and fix it.', ...(model ? { agent: 'model' } : {}) })
       }
       n++
-      if (n % 9 === 0) yield e('message', { role: 'agent', text: 'The total is rounded twice: once a line and once at the end. I will round once, in cents, and add a test that shows it.' }, { origin: 'agent' })
+      if (model) {
+        const of = { turn_id: `t${turn}`, answer_id: `an${n}` }
+        const size = Math.ceil(WORDS.length / PIECES)
+        for (let at = 0; at < WORDS.length; at += size) yield { ...e('message.delta', { ...of, attempt: 1, kind: 'text', offset: at, text: WORDS.slice(at, at + size) }), id: (id--, 0) }
+        yield e('model.answered', { ...of, number: n, model: 'big', parts: [{ kind: 'text', text: WORDS }, { kind: 'call', key: `k${n}`, tool: 'exec', args: '{}' }], stop: 'calls', usage: { input: 1000, output: 90 }, priced: true, cost_nanos: 1000, context_used: 1000 + n, context_size: 100_000, attempts: 1, first_ms: 5, took_ms: 50 })
+      }
+      if (n % 9 === 0 && !model) yield e('message', { role: 'agent', text: 'The total is rounded twice: once a line and once at the end. I will round once, in cents, and add a test that shows it.' }, { origin: 'agent' })
       const [tool, title, args] = pick(CALLS)
       const of = { step_id: `st${n}` }
-      yield e('step.requested', { number: n, tool, title, args, reach: 'machine', digest: 'd', turn_id: `t${turn}` }, of)
+      yield e('step.requested', { number: n, ...(model ? { key: `k${n}` } : {}), tool, title, args, reach: 'machine', digest: 'd', turn_id: `t${turn}` }, of)
       yield e('step.decided', { decision: 'allow', rule: 'auto: inside the machine' }, of)
       if (n % 97 === 0) {
         yield e('approval.requested', { approval_id: `a${n}`, kind: 'step', title: `${title}?`, digest: 'd', detail: [{ name: 'command', value: title, origin: 'agent' }], choices: [{ id: 'once', label: 'Allow once' }, { id: 'deny', label: 'Deny' }] }, of)

@@ -6,17 +6,19 @@ import { bare } from './bare.js'
 import { feed, head, SESSION } from './feed.mjs'
 import Perf from './Perf.svelte'
 
-// ?what=bare|timeline|app &stored=20000 &rate=2000 &away=1: scroll away in the middle.
+// ?what=bare|timeline|app &stored=20000 &rate=2000 &away=1: scroll away in the middle;
+// &model=1: a model writes between the steps, at a tenth of the rate.
 const q = new URLSearchParams(location.search)
 const what = q.get('what') ?? 'timeline'
-const stored = Number(q.get('stored') ?? 20_000)
-const rate = Number(q.get('rate') ?? 2000)
+const model = q.get('model') === '1'
+const stored = Number(q.get('stored') ?? 20_000) / (model ? 10 : 1)
+const rate = Number(q.get('rate') ?? 2000) / (model ? 10 : 1)
 const away = q.get('away') === '1'
 const enc = new TextEncoder()
 
 // Made before the clock runs: only how they are taken in is measured.
 const begin = [...head()].map((e) => `${JSON.stringify(e)}\n`)
-const events = [...feed({ stored, id: 4 })]
+const events = [...feed({ stored, model, id: 4 })]
 const text = events.map((e) => `${JSON.stringify(e)}\n`)
 /** For each stored event, where in the whole stream it is. */
 const at = []
@@ -49,6 +51,8 @@ window.fetch = async (path, init) => {
 const stop = new AbortController()
 const out = { what, away, stored: 0, rows: 0, gaps: [] }
 let done
+/** The most that was seen of an answer while it was written. */
+let written = 0
 const ended = new Promise((r) => (done = r))
 let store
 if (what === 'bare') {
@@ -67,10 +71,10 @@ if (what === 'bare') {
     if (store.s.last < last.id) return
     clearInterval(poll)
     const x = store.s.sessions[SESSION]
-    const kinds = { 'step.requested': 1, 'turn.started': 1, message: 1, 'approval.requested': 1 }
-    const lost = events.filter((e) => e.type === 'step.requested' && !store.s.steps[e.step_id]).length
+    const kinds = { 'step.requested': 1, 'turn.started': 1, message: 1, 'approval.requested': 1, ...(model ? { 'model.answered': 1, 'turn.ended': 1 } : {}) }
+    const lost = events.filter((e) => (e.type === 'step.requested' && !store.s.steps[e.step_id]) || (e.type === 'model.answered' && store.s.answers[e.data.answer_id]?.parts[0]?.text !== e.data.parts[0].text)).length
     const wrong = events.filter((e) => e.type === 'step.ended' && store.s.steps[e.step_id]?.outcome !== e.data.outcome).length
-    Object.assign(out, { stored: store.s.last - begin.length, rows: x.items.length, expected: events.filter((e) => kinds[e.type]).length, lost, wrong })
+    Object.assign(out, { stored: store.s.last - begin.length, rows: x.items.length, expected: events.filter((e) => kinds[e.type]).length, lost, wrong, deltas: events.filter((e) => e.type === 'message.delta').length, written })
     done()
   }, 20)
 }
@@ -89,6 +93,7 @@ window.run = async () => {
   let before = performance.now()
   const watch = (now) => {
     out.gaps.push(now - before)
+    if (model) written = Math.max(written, store.s.live[SESSION]?.text.length ?? 0)
     before = now
     if (on) requestAnimationFrame(watch)
   }

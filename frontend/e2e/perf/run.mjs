@@ -67,6 +67,12 @@ try {
   const r = await one('timeline', '&away=1')
   t.ok('scrolled away: what is read stays where it is, in every frame', r.before.at === r.after.at && r.before.y === r.after.y && !r.moved, JSON.stringify([r.before, r.after, r.moved]))
   t.ok('scrolled away: the pill counts what came', / new/.test(r.pill ?? ''), r.pill)
+  const m = await one('timeline', '&model=1')
+  t.ok('a model writes: every answer and every step is there and whole, and was seen being written', m.rows === m.expected && m.lost === 0 && m.wrong === 0 && m.written > 0, JSON.stringify(m))
+  t.ok('a model writes: the newest row is in view, and few are drawn', m.end.last === m.end.of && m.end.inView && m.end.drawn < 60, JSON.stringify(m.end))
+  const w = await one('timeline', '&model=1&away=1')
+  t.ok('a model writes, scrolled away: what is read stays where it is, in every frame', w.before.at === w.after.at && w.before.y === w.after.y && !w.moved, JSON.stringify([w.before, w.after, w.moved]))
+  console.log(`a model writes: ${m.deltas} pieces in ${(m.stored / (rate / 10)).toFixed(0)} s`)
   console.log(`longest gap, best of ${rounds}: bare ${best.bare.toFixed(1)} ms, timeline ${best.timeline.toFixed(1)} ms${best.app ? `, whole window ${best.app.toFixed(1)} ms` : ''}; ratio ${(best.timeline / best.bare).toFixed(2)}`)
   t.ok('the longest gap is at most twice that of a bare virtual list', best.timeline <= 2 * best.bare, `${best.timeline} against ${best.bare}`)
 } finally {
