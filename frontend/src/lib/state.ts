@@ -104,7 +104,7 @@ export interface Spent {
   unpriced: number
 }
 export type ModelPart = NonNullable<Data<'model.answered'>['parts']>[number]
-/** A call that an answer asked for; one that came to nothing has no step. */
+/** A call that an answer asked for; one that came to nothing has no step. What is a step has its arguments there. */
 export interface ModelCall { key: string; tool: string; args: string; step?: string }
 /** An answer of a model, whole. */
 export interface Answer {

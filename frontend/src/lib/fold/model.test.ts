@@ -116,6 +116,8 @@ describe('what is being written', () => {
   it('passes over pieces that came already, and marks one that did not come', () => {
     const s = fold(begun(), delta(1, 'text', 0, 'one'), delta(1, 'text', 0, 'one'), delta(1, 'text', 3, ' two'), delta(1, 'text', 3, ' two'))
     expect(live(s)!.text).toBe('one two')
+    apply(s, delta(1, 'text', 2, 'e '))
+    expect(live(s)!.text).toBe('one two')
     apply(s, delta(1, 'text', 20, 'late'))
     expect(live(s)).toMatchObject({ text: `one two${GAP}late`, more: { text: true } })
     apply(s, delta(1, 'text', 24, '!'))
@@ -133,6 +135,11 @@ describe('what is being written', () => {
     for (const t of ['', 'a', 'ä', '€', '😀', 'a😀ä', 'x'.repeat(99)]) expect(bytesOf(t)).toBe(new TextEncoder().encode(t).length)
     const s = fold(begun(), delta(1, 'text', 0, 'ä😀'), delta(1, 'text', 6, '!'))
     expect(live(s)).toMatchObject({ text: 'ä😀!', more: { text: false } })
+    // A byte that was no text came as a sign of three: nothing after it is lost.
+    apply(s, delta(1, 'text', 7, '\ufffdab'))
+    apply(s, delta(1, 'text', 10, 'cdef'))
+    apply(s, delta(1, 'text', 14, 'gh'))
+    expect(live(s)).toMatchObject({ text: 'ä😀!\ufffdabcdefgh', more: { text: false } })
   })
   it('keeps the end of a long text, from the beginning of a line, and the beginning of long arguments', () => {
     const s = fold(begun())

@@ -98,7 +98,7 @@ function answered({ s, session, put }: About, d: Data<'model.answered'>, at: num
     const known = session.calls.get(c.key)
     session.calls.set(c.key, { ...known, answer: a.id })
     if (known?.step) {
-      c.step = known.step
+      Object.assign(c, { step: known.step, args: '' })
       const step = s.steps[known.step]
       if (step) s.steps[step.id] = { ...step, answer: a.id }
     }
@@ -127,7 +127,7 @@ export function calledAs({ s, session }: About, key: string, id: string) {
   const step = s.steps[id]
   if (!a || !step) return
   s.steps[id] = { ...step, answer: a.id }
-  s.answers[a.id] = { ...a, calls: a.calls.map((c) => (c.key === key ? { ...c, step: id } : c)) }
+  s.answers[a.id] = { ...a, calls: a.calls.map((c) => (c.key === key ? { ...c, step: id, args: '' } : c)) }
 }
 
 /** How much of what is being written is kept: at least this, at most twice it. */
@@ -147,9 +147,11 @@ function written({ s }: About, id: string, d: Data<'message.delta'>, at: number)
     : { answer: d.answer_id, turn: d.turn_id, attempt: d.attempt, at, text: '', thought: '', more: { text: false, thought: false }, calls: [], came: { text: 0, thought: 0, call: 0 } }
   const kind = d.kind === 'call' ? 'call' : d.kind === 'thought' ? 'thought' : 'text'
   const had = now.came[kind]
-  if (d.offset < had && d.text) return // It came already.
+  const end = d.offset + bytesOf(d.text)
+  if (d.text && d.offset < had && end <= had) return // It came already.
+  // What was no text is told as a longer sign than it was: a few bytes back are no gap.
   const gap = d.offset > had
-  now.came = { ...now.came, [kind]: d.offset + bytesOf(d.text) }
+  now.came = { ...now.came, [kind]: end }
   if (kind === 'thought') now.thinks ??= at
   else if (now.thinks !== undefined) now.thinksFor ??= at - now.thinks
   if (kind === 'call') {
