@@ -305,7 +305,7 @@ func TestKeptShrinksFromTheOldestDetails(t *testing.T) {
 		if s != f.kept(n, 1<<60) {
 			t.Error("it is not the same twice")
 		}
-		has(t, s, "THE FIRST PROMPT", "THE NEWEST MESSAGE", "Run the server", "open.example", "unit: failed: 2 fail", "lint: passed")
+		has(t, s, "THE FIRST PROMPT", "THE NEWEST MESSAGE", "Run the server", "open.example", "unit: failed: 2 fail", "lint: passed", "allowed once: ", "earlier steps")
 		if n >= 4<<10 {
 			for i := 5; i < 400; i += 20 {
 				has(t, s, fmt.Sprintf("NO-%d", i))
