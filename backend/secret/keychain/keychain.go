@@ -110,8 +110,12 @@ func (k *Keychain) do(ctx context.Context, account string, f func(ctx context.Co
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		go k.ring.letGo() // it may itself wait for what hangs
-		return unavailable("the keychain did not answer in time", context.Cause(ctx))
+		select {
+		case err = <-done: // the call's own end ended ctx, after its answer
+		default:
+			go k.ring.letGo() // it may itself wait for what hangs
+			return unavailable("the keychain did not answer in time", context.Cause(ctx))
+		}
 	}
 	if errors.Is(err, errNone) {
 		return domain.E(domain.CodeNotFound, fmt.Sprintf("the keychain holds nothing for %q", account), "", nil)

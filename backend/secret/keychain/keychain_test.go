@@ -121,6 +121,23 @@ func TestKeychain(t *testing.T) {
 	}
 }
 
+// An answer is an answer, also when it comes with the end of its call.
+func TestKeychainAnswersEachTime(t *testing.T) {
+	k := newKeychain("glasshouse", newStub())
+	var wg sync.WaitGroup
+	for range 16 { // more than there are processors, so that who waits wakes late
+		wg.Go(func() {
+			for i := range 1000 {
+				if err := k.Set(t.Context(), "model:a", canary); err != nil {
+					t.Errorf("%d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // A keychain that waits for a person who is away holds nobody up for long, and no
 // second call is made on it meanwhile.
 func TestKeychainThatHangs(t *testing.T) {
