@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"glasshouse/backend/domain"
@@ -31,6 +32,7 @@ type conversation struct {
 	unknown int                      // answers whose cost is not known
 	facts   facts
 	now     thisTurn
+	failed  []string // checks of a turn that failed, until it ends
 }
 
 // entry is what the person said, or an answer of the model with its results.
@@ -38,6 +40,7 @@ type entry struct {
 	id   int64
 	at   int64 // the event with which it is over: it is replaced with all up to that
 	said string
+	note bool // said by Glasshouse, not by the person
 	ans  *answer
 }
 
@@ -91,6 +94,7 @@ func (c *conversation) fold(e event.Envelope) error {
 	switch v := p.(type) {
 	case *event.TurnStarted:
 		c.now.begin(v.Turn == c.turn)
+		c.failed = nil
 		if v.Agent == "model" && strings.TrimSpace(v.Prompt) != "" {
 			c.say(e.ID, v.Prompt)
 		}
@@ -99,6 +103,16 @@ func (c *conversation) fold(e event.Envelope) error {
 			c.say(e.ID, v.Text)
 			c.now.spoke()
 		}
+	case *event.CheckRan:
+		if !v.OK {
+			c.failed = append(c.failed, fmt.Sprintf("- %s: %s", line(v.Name, 100), line(v.Reason, 1000)))
+		}
+	case *event.TurnEnded:
+		if len(c.failed) > 0 && c.newest() != nil {
+			c.say(e.ID, words["checks"]+"\n"+strings.Join(c.failed, "\n"))
+			c.waiting[len(c.waiting)-1].note = true
+		}
+		c.failed = nil
 	case *event.ModelAnswered:
 		c.answered(e.ID, v)
 	case *event.ModelTold:

@@ -362,3 +362,23 @@ func TestUnknownAndForeignEventsArePassedOver(t *testing.T) {
 	})
 	mustWork(t, h, m)
 }
+
+func TestFailedChecksAreToldInTheNextTurn(t *testing.T) {
+	h := newHouse(t)
+	h.begin("x")
+	mustWork(t, h, script(t, say("Done.")))
+	h.put("", &event.CheckRan{Name: "lint", OK: true})
+	h.put("", &event.CheckRan{Name: "unit", Reason: "it exited with 1, 0 was declared"})
+	h.put("", &event.TurnEnded{Turn: h.turn, Result: "failed"})
+	h.begin("")
+	seen := func(n int, r model.Request) (model.Answer, error) {
+		said := textOf(r, model.RoleUser)
+		has(t, said, "These failed:", "- unit: it exited with 1, 0 was declared", "Go on.")
+		hasNot(t, said, "lint")
+		return say("Mended."), nil
+	}
+	mustWork(t, h, newMind(t, seen))
+	h.put("", &event.TurnEnded{Turn: h.turn, Result: "ok"})
+	h.begin("And now?")
+	mustWork(t, h, newMind(t, seen)) // the same conversation when it is folded again
+}

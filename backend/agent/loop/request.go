@@ -48,7 +48,9 @@ func (c *conversation) messages(v view, pics *pictures) []model.Message {
 	for _, e := range c.entries {
 		if e.ans == nil {
 			w.user(cutIf(e.said, v.words))
-			nudge = ""
+			if !e.note {
+				nudge = ""
+			}
 			continue
 		}
 		if e.ans.stop == model.StopRefused {
@@ -68,7 +70,9 @@ func (c *conversation) messages(v view, pics *pictures) []model.Message {
 	}
 	for _, e := range c.waiting {
 		w.user(cutIf(e.said, v.words))
-		nudge = ""
+		if !e.note {
+			nudge = ""
+		}
 	}
 	if nudge != "" || len(w.out) == 0 {
 		w.user(or(nudge, words["go-on"]))
