@@ -359,10 +359,3 @@ func (s *server) spent(ctx context.Context, id domain.SessionID) (Spent, error) 
 	})
 	return sum, err
 }
-
-func clipText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
-}
