@@ -261,7 +261,7 @@ func (e *env) showModel(m models, name string) error {
 		e.note("try it with 'glasshouse model try %s'", one(name))
 	}
 	if r.Price == nil {
-		e.note("without --price-input and --price-output its costs are not known, and --limit cannot stop it")
+		e.note("its price is not known, so a session with --limit does not use it; --price-input and --price-output give one, 0 for a model of your own")
 	}
 	return err
 }

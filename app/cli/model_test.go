@@ -156,6 +156,7 @@ func TestModels(t *testing.T) {
 		{[]string{"add", "new", "--format", "anthropic", "--model", "m", "--key-env", "K", "--context", "200000", "--max-output", "9000", "--effort", "high", "--price-input", "3", "--price-output", "15", "--price-cache-read", "0.3", "--price-cache-write", "3.75", "--text-only"},
 			"PUT", "/v1/models/new", `{"name":"new","format":"anthropic","model":"m","key_env":"K","context":200000,"max_output":9000,"effort":"high","text_only":true,"price":{"input":3,"cache_read":0.3,"cache_write":3.75,"output":15}}`},
 		{[]string{"edit", "big", "--model", "big-2", "--price-output", "20"}, "PUT", "/v1/models/big", `{"name":"big","format":"anthropic","model":"big-2","price":{"input":3,"cache_read":0.3,"output":20}}`},
+		{[]string{"edit", "home", "--price-input", "0", "--price-output", "0"}, "PUT", "/v1/models/home", `{"name":"home","format":"openai-chat","model":"small:8b","base_url":"http://127.0.0.1:11434/v1","price":{"input":0,"output":0}}`},
 		{[]string{"edit", "big", "--no-price"}, "PUT", "/v1/models/big", `{"name":"big","format":"anthropic","model":"big-1"}`},
 		{[]string{"edit", "home", "--base-url", ""}, "PUT", "/v1/models/home", `{"name":"home","format":"openai-chat","model":"small:8b"}`},
 		{[]string{"remove", "home"}, "DELETE", "/v1/models/home", ``},
