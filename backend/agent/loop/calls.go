@@ -25,6 +25,7 @@ type call struct {
 	result event.ToldResult
 	done   bool
 	plan   *event.PlanUpdated
+	checks []ran // of a call of checks
 }
 
 func (c *call) end(text string, failed bool) {
@@ -34,7 +35,7 @@ func (c *call) end(text string, failed bool) {
 // work runs the calls of an answer that none of was begun, and tells the results.
 func (t *turn) work(ctx context.Context, a *answer) error {
 	parts := a.calls()
-	if err := t.repeats(ctx, parts); err != nil {
+	if err := t.repeats(ctx, parts[:min(len(parts), maxCalls)]); err != nil {
 		return err
 	}
 	if err := t.callLimit(ctx, min(len(parts), maxCalls)); err != nil {
@@ -54,6 +55,12 @@ func (t *turn) work(ctx context.Context, a *answer) error {
 	}
 	for _, c := range cs {
 		if c.done {
+			continue
+		}
+		if c.checks != nil {
+			if err := waitChecks(ctx, c); err != nil {
+				return err
+			}
 			continue
 		}
 		v, err := c.step.Wait(ctx, domain.StepEnded)
@@ -90,6 +97,14 @@ func (t *turn) begin(ctx context.Context, c *call, cut bool) error {
 		}
 		c.end(planText(c.plan), false)
 		return nil
+	}
+	if c.part.Tool == checksName {
+		p, err := t.l.own.Prepare(checksName, raw)
+		if err != nil {
+			c.end(unfit(err, cut), true)
+			return nil
+		}
+		return t.beginChecks(ctx, c, p.Args)
 	}
 	if text := unknownTool(c.part.Tool, t.room.Tools()); text != "" {
 		c.end(text, true)
@@ -132,13 +147,26 @@ func (t *turn) tell(ctx context.Context, a *answer, cs []*call) error {
 		if err != nil {
 			return err
 		}
-		told.ResultsBlob = &b
-		for i := range told.Results {
-			told.Results[i].Text = short(told.Results[i].Text, 200)
-			told.Results[i].Images = nil
-		}
+		told.ResultsBlob, told.Results = &b, cutResults(told.Results)
 	}
 	return t.room.Record(ctx, append(ps, told)...)
+}
+
+// cutResults is what stands in the event beside the artefact with all of it.
+func cutResults(rs []event.ToldResult) (out []event.ToldResult) {
+	room := inline * 3 / 4
+	for _, r := range rs {
+		r.Text, r.Tool, r.Images = short(r.Text, 200), short(r.Tool, 80), nil
+		raw, err := json.Marshal(r)
+		if err != nil {
+			continue
+		}
+		if room -= len(raw); room < 0 {
+			break
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // settle answers the calls of an answer that was left without results: by how their
@@ -148,6 +176,12 @@ func (t *turn) settle(ctx context.Context, a *answer) error {
 	for _, p := range a.calls() {
 		c := &call{part: p, result: event.ToldResult{Key: p.Key, Tool: p.Tool}}
 		cs = append(cs, c)
+		if p.Tool == checksName {
+			if err := t.settleChecks(ctx, c); err != nil {
+				return err
+			}
+			continue
+		}
 		id, began := t.conv.keys[p.Key]
 		if !began {
 			c.end("Interrupted before it ran; it did not run.", true)
@@ -256,6 +290,6 @@ func unknownTool(name string, all []tool.Tool) string {
 		}
 		names = append(names, t.Name)
 	}
-	names = append(names, planName)
+	names = append(names, planName, checksName)
 	return problem(fmt.Sprintf("There is no tool %q; the call was not made", line(name, 80)), nil, "the tools are: "+strings.Join(names, ", "))
 }

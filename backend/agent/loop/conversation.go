@@ -121,6 +121,10 @@ func (c *conversation) fold(e event.Envelope) error {
 		if v.Key != "" {
 			c.keys[v.Key] = e.StepID
 		}
+	case *event.StepSealed:
+		if len(v.Changes) > 0 || v.More {
+			c.now.edits++
+		}
 	case *event.ContextCompacted:
 		c.compacted(v)
 	case *event.ApprovalRequested:

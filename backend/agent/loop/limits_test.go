@@ -210,6 +210,14 @@ func TestRepeatsThatAreNone(t *testing.T) {
 				h.say("try it once more")
 			}
 		}, func(int) string { return "same" }, "[]"},
+		{"an edit between", 8, func(h *house, n int) {
+			if n < 6 {
+				h.put("st_edit", &event.StepSealed{Commit: "c", Changes: []event.FileChange{{Path: "a"}}})
+			}
+		}, func(int) string { return "FAILED" }, "[7]"},
+		{"a step that changed nothing between", 3, func(h *house, _ int) {
+			h.put("st_edit", &event.StepSealed{Commit: "c", Same: true})
+		}, func(int) string { return "FAILED" }, "[3]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHouse(t)

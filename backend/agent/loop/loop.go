@@ -54,7 +54,7 @@ func New(cfg Config, room agent.Room) agent.Agent {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	own, err := tool.NewRegistry(planTool())
+	own, err := tool.NewRegistry(planTool(), checksTool())
 	if err != nil {
 		panic(err) // our own schema
 	}
@@ -135,7 +135,8 @@ func (t *turn) may(a *answer) bool {
 		return false
 	}
 	for _, c := range a.calls() {
-		if _, began := t.conv.keys[c.Key]; began {
+		_, began := t.conv.keys[c.Key]
+		if _, checked := t.conv.keys[checkKey(c.Key, 0)]; began || checked {
 			return false
 		}
 	}
@@ -202,7 +203,7 @@ func (t *turn) ask(ctx context.Context) error {
 	}
 	vw := view{textOnly: cfg.TextOnly}
 	t.pics = t.pictures(vw)
-	r := &model.Request{System: system(p, v, t.agents), Tools: offered(t.room.Tools(), v.Mode), Messages: t.conv.messages(vw, t.pics), Bytes: t.pics.bytes}
+	r := &model.Request{System: system(p, v, t.agents), Tools: offered(t.room.Tools(), v.Mode, len(v.Checks) > 0), Messages: t.conv.messages(vw, t.pics), Bytes: t.pics.bytes}
 	budget := t.budget(cfg)
 	if before := t.estimate(r, cfg); t.full(r, before, budget) && t.rooms < mostRooms {
 		if made, err := t.makeRoom(ctx, client, cfg, r, vw, before, t.mostOutput(v, cfg, before)); err != nil || made {

@@ -19,10 +19,10 @@ const (
 // led to the same each time.
 func (t *turn) repeats(ctx context.Context, calls []event.ModelPart) error {
 	for _, c := range calls {
-		var results []string
+		var results []seen
 		for _, s := range t.conv.now.since {
 			if s.call == signature(c) {
-				results = append(results, s.result)
+				results = append(results, s)
 			}
 		}
 		n := len(results)

@@ -125,12 +125,12 @@ func TestDeltasAreJoined(t *testing.T) {
 }
 
 func TestPromptFileHasItsSections(t *testing.T) {
-	for _, name := range []string{"rules", "agents", "plan", "go-on", "cut", "empty", "checks", "summary", "compacted", "own-words"} {
+	for _, name := range []string{"rules", "agents", "plan", "go-on", "cut", "empty", "checks", "checks-tool", "summary", "compacted", "own-words"} {
 		if words[name] == "" {
 			t.Errorf("there is no section %q", name)
 		}
 	}
-	if len(words) != 10 {
+	if len(words) != 11 {
 		t.Errorf("%d sections", len(words))
 	}
 }

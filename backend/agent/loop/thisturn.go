@@ -36,6 +36,9 @@ type thisTurn struct {
 	more    int // how often the person let the calls go on past their limit
 	// since are the calls since the person last spoke, with what came of them.
 	since []seen
+	// edits counts the steps that changed the workspace: the same result after a change is
+	// not the same, as when a test fails again after another try to mend it.
+	edits int
 	// stopped is why the person, or nobody, ended the turn by an answer to a question.
 	stopped string
 	// halted: a question was put after the newest answer, so that its calls did not run yet.
@@ -45,8 +48,11 @@ type thisTurn struct {
 	agreed map[string]bool
 }
 
-// seen is one call and its result.
-type seen struct{ call, result string }
+// seen is one call and its result, and how often the workspace had changed by then.
+type seen struct {
+	call, result string
+	edits        int
+}
 
 func (t *thisTurn) begin(ours bool) {
 	t.running = ours
@@ -66,7 +72,7 @@ func (t *thisTurn) results(a *answer) {
 	}
 	for _, c := range a.calls() {
 		t.used++
-		t.since = append(t.since, seen{signature(c), print(byKey[c.Key])})
+		t.since = append(t.since, seen{signature(c), print(byKey[c.Key]), t.edits})
 	}
 	if n := len(t.since) - window; n > 0 {
 		t.since = t.since[n:]
