@@ -90,6 +90,28 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 	has(t, rs[maxCalls].Text, "It did not run", "first 32 calls")
 }
 
+// A model that has lost its mind does not end the session.
+func TestAThousandCallsAtOnce(t *testing.T) {
+	h := newHouse(t)
+	var pairs []string
+	for i := range 1000 {
+		pairs = append(pairs, "exec", run("echo", fmt.Sprint(i), strings.Repeat("long ", 40)))
+	}
+	m := script(t, calls(pairs...), say("ok"))
+	h.begin("x")
+	mustWork(t, h, m)
+	if n := len(recorded[*event.StepRequested](h)); n != maxCalls {
+		t.Errorf("%d steps", n)
+	}
+	if n := len(results(t, m.asked[1])); n != 1000 {
+		t.Errorf("%d results", n)
+	}
+	h.lost = true
+	h.begin("y")
+	m.think = func(_ int, r model.Request) (model.Answer, error) { return say("ok"), nil }
+	mustWork(t, h, m)
+}
+
 func TestServersThatGiveOddIds(t *testing.T) {
 	h := newHouse(t)
 	a := calls("exec", run("a"), "exec", run("b"), "exec", run("c"))
