@@ -83,7 +83,9 @@ func (t *turn) beginChecks(ctx context.Context, c *call, args json.RawMessage) e
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.err = err
+		if r.err = err; err == nil && c.result.Step == "" {
+			c.result.Step = r.step.View().ID // it came to something
+		}
 		c.checks = append(c.checks, r)
 	}
 	return nil
@@ -127,6 +129,7 @@ func (t *turn) settleChecks(ctx context.Context, c *call) error {
 		if !began {
 			break
 		}
+		c.result.Step = id
 		st, err := t.room.Step(ctx, id)
 		if err == nil {
 			_, err = st.Wait(ctx, domain.StepEnded)

@@ -46,6 +46,11 @@ func TestChecksAreATool(t *testing.T) {
 	}
 	has(t, rs[len(rs)-2].Text, "/names/0", "unit, page", "lint")
 	has(t, rs[len(rs)-1].Text, "/names")
+	for _, told := range recorded[*event.ModelTold](h) {
+		if r := told.Results[0]; (r.Step == "") != (r.Failed && !strings.Contains(r.Text, "failed: ")) {
+			t.Errorf("%+v", r)
+		}
+	}
 	var keys []string
 	for _, r := range recorded[*event.StepRequested](h) {
 		keys = append(keys, r.Key)

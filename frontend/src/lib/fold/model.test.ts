@@ -77,6 +77,11 @@ describe('settings of a session', () => {
 })
 
 describe('a step', () => {
+  it('that is one of several of a call knows the answer too', () => {
+    const s = fold(begun(), answered(1, [call('k1', 'checks', '{}')]), calledStep(1, 'k1/1'), calledStep(2, 'k1/2'), told(1, [{ key: 'k1', tool: 'checks', step_id: 'st1', text: 'failed: unit', failed: true }]))
+    expect(Object.values(s.steps).map((x) => x.answer)).toEqual(['an1', 'an1'])
+    expect(kinds(s)).not.toContain('misfit')
+  })
   it('knows the answer that asked for it, and the answer its steps, in whatever order they came', () => {
     for (const order of [0, 1]) {
       const a = answered(1, [call('k1'), call('k2', 'read'), call('k3', 'exec', 'no json')])

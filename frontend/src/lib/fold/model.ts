@@ -120,6 +120,13 @@ function turnOf(x: SessionState, id: string): Turn | undefined {
 /** A step was begun for a call, by its key. */
 export function calledAs({ s, session }: About, key: string, id: string) {
   if (!session) return
+  const part = key.indexOf('/')
+  if (part > 0) { // One of several steps of a call.
+    const answer = session.calls.get(key.slice(0, part))?.answer
+    const step = s.steps[id]
+    if (answer !== undefined && step) s.steps[id] = { ...step, answer }
+    return
+  }
   const known = session.calls.get(key)
   if (known?.step) return
   session.calls.set(key, { ...known, step: id })
