@@ -268,6 +268,24 @@ func TestCtrlCThenLeave(t *testing.T) {
 	}
 }
 
+// A prompt is written at a terminal too; Ctrl-C gives it up.
+func TestAPromptIsTyped(t *testing.T) {
+	d := newDoors(t)
+	d.turn = func(d *doors) { d.tell(ended("ok")) }
+	s := sit(t, "run", "--project", "shop", "-")
+	s.sees("Ctrl-D on a line of its own")
+	s.types("mend it\nall of it\n\x04")
+	if code := s.ends(); code != 0 || strings.Join(d.called("POST", "/v1/sessions/"+doorSession+"/turns"), "") != `{"agent":"model","prompt":"mend it\nall of it\n"}` {
+		t.Errorf("%d %q", code, d.calls)
+	}
+	s = sit(t, "run", "--project", "shop", "-")
+	s.sees("Ctrl-D on a line of its own")
+	s.types("mend\x03")
+	if code := s.ends(); code != 130 || len(d.called("POST", "/v1/sessions/"+doorSession+"/turns")) != 1 {
+		t.Errorf("%d %q", code, s.text.String())
+	}
+}
+
 // Without a terminal a signal leaves the agent at work.
 func TestASignalLeavesTheAgentAtWork(t *testing.T) {
 	d := newDoors(t)

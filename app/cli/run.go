@@ -65,7 +65,7 @@ func (e *env) runCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] PROMPT|PLAYBOOK", Short: "Let a model or a playbook work on a project, with the timeline live", Long: runHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			start, title, err := o.understand(e.in, args, cmd.Flags().Changed)
+			start, title, err := o.understand(func() (string, error) { return e.typedText(cmd.Context(), "the prompt") }, args, cmd.Flags().Changed)
 			if err != nil {
 				return err
 			}
@@ -90,8 +90,33 @@ func (e *env) runCmd() *cobra.Command {
 // promptMost bounds a prompt and a message, in characters, as the core does.
 const promptMost = 32768
 
+// typedText reads all of the input, a little more than a prompt may have at most.
+func (e *env) typedText(ctx context.Context, what string) (string, error) {
+	if e.terminal() {
+		e.note("write %s; Ctrl-D on a line of its own ends it", what)
+	}
+	type read struct {
+		b   []byte
+		err error
+	}
+	done := make(chan read, 1)
+	go func() { // a read from a terminal cannot be taken back
+		b, err := io.ReadAll(io.LimitReader(e.in, 4*promptMost+1))
+		done <- read{b, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return "", fmt.Errorf("%s could not be read from the input: %w", what, r.err)
+		}
+		return string(r.b), nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
 // understand makes a turn of the command line: what its agent is and is given.
-func (o *runOptions) understand(in io.Reader, args []string, given func(string) bool) (start turnStart, title string, err error) {
+func (o *runOptions) understand(input func() (string, error), args []string, given func(string) bool) (start turnStart, title string, err error) {
 	switch {
 	case len(args) > 1:
 		return start, "", usage("the prompt is one argument; put it in quotes")
@@ -153,11 +178,9 @@ func (o *runOptions) understand(in io.Reader, args []string, given func(string) 
 		}
 		start.Prompt = arg
 		if arg == "-" {
-			text, err := io.ReadAll(io.LimitReader(in, 4*promptMost+1))
-			if err != nil {
-				return start, "", fmt.Errorf("the prompt could not be read from the input: %w", err)
+			if start.Prompt, err = input(); err != nil {
+				return start, "", err
 			}
-			start.Prompt = string(text)
 		}
 		switch {
 		case strings.TrimSpace(start.Prompt) == "":

@@ -133,11 +133,10 @@ input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text := args[1]
 			if text == "-" {
-				b, err := io.ReadAll(io.LimitReader(e.in, 4*promptMost+1))
-				if err != nil {
+				var err error
+				if text, err = e.typedText(cmd.Context(), "the message"); err != nil {
 					return err
 				}
-				text = string(b)
 			}
 			if utf8.RuneCountInString(text) > promptMost {
 				return usage("the message is longer than %s characters", count(promptMost))

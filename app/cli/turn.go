@@ -82,8 +82,7 @@ var errLeft = errors.New("left")
 // followTurn shows a turn from after an event on until it has ended, and ends with its
 // result. A core that died meanwhile is started again: the turn's end is what counts.
 func (e *env) followTurn(ctx context.Context, c *Client, session string, turn domain.TurnID, after int64, v view) error {
-	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out),
-		waits: &waiting{since: time.Now(), tools: map[domain.StepID]string{}, asked: map[domain.ApprovalID]bool{}}}
+	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out), waits: newWaiting()}
 	f.tl.verbose = v.verbose
 	f.tl.how = c.actor != "demo" && !v.ask // which answers by itself
 	beside, own := f.tl.s.beside(e.err), *e

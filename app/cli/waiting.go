@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,10 +19,15 @@ type waiting struct {
 	model bool      // a model works
 	begun bool
 	tools map[domain.StepID]string // of the steps there were
-	runs  []domain.StepID
+	open  []domain.StepID          // of those that have not ended
+	runs  map[domain.StepID]bool
 	asked map[domain.ApprovalID]bool
 	call  string // the tool of a call that is being written
 	size  int
+}
+
+func newWaiting() *waiting {
+	return &waiting{since: time.Now(), tools: map[domain.StepID]string{}, runs: map[domain.StepID]bool{}, asked: map[domain.ApprovalID]bool{}}
 }
 
 // quiet is how long nothing has to come before it is said what is waited for.
@@ -48,15 +54,11 @@ func (w *waiting) see(ev event.Envelope, p event.Payload, now time.Time) {
 		w.begun = false
 	case *event.StepRequested:
 		w.tools[ev.StepID] = p.Tool
+		w.open = append(w.open, ev.StepID)
 	case *event.StepStarted:
-		w.runs = append(w.runs, ev.StepID)
+		w.runs[ev.StepID] = true
 	case *event.StepEnded, *event.StepRefused:
-		for i, id := range w.runs {
-			if id == ev.StepID {
-				w.runs = append(w.runs[:i:i], w.runs[i+1:]...)
-				break
-			}
-		}
+		w.open = slices.DeleteFunc(w.open, func(id domain.StepID) bool { return id == ev.StepID })
 	case *event.ApprovalRequested:
 		w.asked[p.Approval] = true
 	case *event.ApprovalAnswered:
@@ -77,10 +79,12 @@ func (w *waiting) text(now time.Time) string {
 		return ""
 	case len(w.asked) > 0:
 		what = "waiting for an answer"
-	case len(w.runs) == 1:
-		what = one(clip(w.tools[w.runs[0]], 40)) + " runs"
-	case len(w.runs) > 1:
-		what = fmt.Sprintf("%d calls run", len(w.runs))
+	case len(w.open) == 1 && w.runs[w.open[0]]:
+		what = one(clip(w.tools[w.open[0]], 40)) + " runs"
+	case len(w.open) == 1: // until its machine is on and the checkpoint before it is taken
+		what = one(clip(w.tools[w.open[0]], 40)) + " is about to run"
+	case len(w.open) > 1:
+		what = fmt.Sprintf("%d calls run", len(w.open))
 	case w.call != "":
 		what = fmt.Sprintf("the model writes a call of %s, %s bytes", one(clip(w.call, 40)), count(int64(w.size)))
 	case w.model:

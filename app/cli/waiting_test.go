@@ -11,7 +11,8 @@ import (
 
 func TestWhatIsWaitedFor(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
-	w := &waiting{since: now, tools: map[domain.StepID]string{}, asked: map[domain.ApprovalID]bool{}}
+	w := newWaiting()
+	w.since = now
 	see := func(step domain.StepID, p event.Payload) { w.see(event.Envelope{StepID: step}, p, now) }
 	says := func(want string) {
 		t.Helper()
@@ -29,13 +30,13 @@ func TestWhatIsWaitedFor(t *testing.T) {
 	see("", &event.MessageDelta{Kind: "call", Text: strings.Repeat("x", 600)})
 	says(`the model writes a call of edit\x1b, 1,200 bytes, 72 s`)
 	see("a", &event.StepRequested{Tool: "exec"})
-	see("b", &event.StepRequested{Tool: "read"})
-	says("waiting for the model, 72 s")
+	says("exec is about to run, 72 s")
 	see("a", &event.StepStarted{})
 	now = now.Add(time.Minute)
 	see("a", &event.StepOutput{Text: "more"})
 	now = now.Add(-time.Minute)
 	says("exec runs, 72 s")
+	see("b", &event.StepRequested{Tool: "read"})
 	see("b", &event.StepStarted{})
 	says("2 calls run, 72 s")
 	see("a", &event.StepEnded{})
