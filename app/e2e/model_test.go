@@ -46,7 +46,7 @@ func formats(kind string) []model.Format {
 // models.toml.
 func newModelWorld(t *testing.T, kind string, f model.Format, s *modeltest.Script, more string, policy ...string) *modelWorld {
 	t.Helper()
-	w := &modelWorld{World: NewWorld(t, kind), key: "gh-key-" + domain.NewID("k")}
+	w := &modelWorld{World: NewWorld(t, kind), key: "gh-key<" + domain.NewID("k") + "/&+=%"}
 	w.srv = modeltest.New(t, s, modeltest.Options{Key: w.key})
 	w.Settings("resolver = \"127.0.0.1:9\"\n")
 	conf := fmt.Sprintf("default = \"fake\"\n\n[[model]]\nname = \"fake\"\nformat = %q\nmodel = \"fake-1\"\nbase_url = %q\nkey_env = %q\nprice = { input = %v, cache_read = %v, cache_write = %v, output = %v }\n%s\n",

@@ -164,12 +164,13 @@ func (x *trees) bare(mark, session string, step domain.StepID) (gone, ended time
 	pids := x.marked(mark)
 	begun := time.Now()
 	if x.w.Kind == "lima" {
-		a := x.w.Bash(x.watch, `b=$(date +%s%N); p=$(pgrep -f '^`+mark+`-'); sudo kill -9 $p; for q in $p; do while [ -e /proc/$q ]; do :; done; done; echo $(( $(date +%s%N) - b ))`)
+		// By a command in the machine, which says how long the kill itself took.
+		a := x.w.Bash(x.watch, fmt.Sprintf(`p='%s'; b=$EPOCHREALTIME; kill -9 $p; for q in $p; do while [ -e /proc/$q ]; do :; done; done; e=$EPOCHREALTIME; echo $(( ${e/./} - ${b/./} ))`, strings.Trim(fmt.Sprint(pids), "[]")))
 		n, err := strconv.ParseInt(strings.TrimSpace(a.Stdout), 10, 64)
 		if err != nil {
 			x.w.t.Fatalf("%+v", a)
 		}
-		gone = time.Duration(n)
+		gone = time.Duration(n) * time.Microsecond
 	} else {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
