@@ -49,25 +49,15 @@ func (t *turn) work(ctx context.Context, a *answer) error {
 			continue
 		}
 		cut := a.stop == model.StopLength && i == len(parts)-1
+		if err := t.inOrder(ctx, cs[:i], cs[i]); err != nil {
+			return err
+		}
 		if err := t.begin(ctx, cs[i], cut); err != nil {
 			return err
 		}
 	}
-	for _, c := range cs {
-		if c.done {
-			continue
-		}
-		if c.checks != nil {
-			if err := waitChecks(ctx, c); err != nil {
-				return err
-			}
-			continue
-		}
-		v, err := c.step.Wait(ctx, domain.StepEnded)
-		if err != nil {
-			return err
-		}
-		c.result.Text, c.result.Failed, c.result.Images = outcome(v)
+	if err := t.wait(ctx, cs); err != nil {
+		return err
 	}
 	return t.tell(ctx, a, cs)
 }

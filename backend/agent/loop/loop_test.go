@@ -107,7 +107,7 @@ func TestParallelCallsBeginInOrderThenAreWaitedFor(t *testing.T) {
 	for _, o := range h.order {
 		kinds = append(kinds, strings.Fields(o)[0])
 	}
-	if got := strings.Join(kinds, " "); got != "begin begin begin wait wait wait" {
+	if got := strings.Join(kinds, " "); got != "begin begin wait wait begin wait" {
 		t.Errorf("order: %s", got)
 	}
 	rs := results(t, m.asked[1])
@@ -121,6 +121,27 @@ func TestParallelCallsBeginInOrderThenAreWaitedFor(t *testing.T) {
 		if rs[i].ID != want.Call.ID {
 			t.Errorf("result %d is of %s, not %s", i, rs[i].ID, want.Call.ID)
 		}
+	}
+}
+
+// What must not overtake is begun when what stands before it has ended: a look after a
+// change, a change after a look, and clicks among each other.
+func TestCallsKeepTheirOrder(t *testing.T) {
+	h := newHouse(t)
+	h.run = func(*event.StepRequested) (*event.StepEnded, *event.StepRefused) { return wrote(0, ""), nil }
+	m := script(t, calls("read", `{"path":"a"}`, "read", `{"path":"b"}`, "exec", run("c"), "exec", run("d"), "read", `{"path":"e"}`,
+		"browser_click", `{"ref":"e1"}`, "browser_click", `{"ref":"e2"}`), say("done"))
+	h.begin("x")
+	mustWork(t, h, m)
+	var kinds []string
+	for _, o := range h.order {
+		kinds = append(kinds, strings.Fields(o)[0][:1])
+	}
+	if got := strings.Join(kinds, ""); got != "bbww"+"bbww"+"bw"+"bw"+"bw" {
+		t.Errorf("order: %s", got)
+	}
+	if rs := results(t, m.asked[1]); len(rs) != 7 {
+		t.Errorf("%d results", len(rs))
 	}
 }
 
