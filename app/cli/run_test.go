@@ -81,6 +81,37 @@ func TestWhatAFailedAttemptSaidIsSaidAnew(t *testing.T) {
 	has(t, r.out, "    Hello wor\n", "attempt 1 failed (busy, HTTP 529): overloaded\\x1b[2J; the next one in 1.5 s\n", "    Hello again, all.\n", "turn ok")
 }
 
+// An answer that is too large for an event is shown whole; where the rest of it cannot be
+// read, as it came, else cut and with where all of it is.
+func TestALargeAnswer(t *testing.T) {
+	const came, read = 1, 2
+	for how := range 4 {
+		d := newDoors(t)
+		if how&read != 0 {
+			d.answer["GET /v1/blobs/abc"] = reply{200, `[{"kind":"text","text":"A very long answer."},{"kind":"call","tool":"edit","args":"…"}]`}
+		}
+		d.turn = func(d *doors) {
+			d.tell(&event.TurnStarted{Turn: doorTurn, Agent: "model"})
+			if how&came != 0 {
+				d.tell(delta("a", "text", 0, "A very long answer."))
+			}
+			a := answered("a", 1, text("text", "A very…"))
+			a.PartsBlob = &event.Blob{Sha256: "abc", Size: 9}
+			d.tell(a, ended("ok"))
+		}
+		r := line(t, "", "run", "--project", "shop", "hi")
+		if how != 0 {
+			has(t, r.out, "    A very long answer.\n")
+		} else {
+			has(t, r.out, "    A very…\n")
+		}
+		if strings.Count(r.out, "A very") != 1 || strings.Contains(r.out, "artefact abc") != (how&read == 0) {
+			t.Errorf("%d\n%s", how, r.out)
+		}
+		d.shut()
+	}
+}
+
 func TestATurnIsShownAsItGoes(t *testing.T) {
 	d := newDoors(t)
 	d.turn = func(d *doors) {

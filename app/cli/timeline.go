@@ -115,6 +115,8 @@ type timeline struct {
 	how     bool // say how questions are answered
 	silent  bool // questions are shown beside it
 	verbose bool
+	// whole reads all parts of an answer that is too large for its event; nil: none are read.
+	whole func(event.Blob) ([]event.ModelPart, error)
 
 	now     spoken // the answer that is being written
 	kind    string // of the text on the open line

@@ -53,6 +53,12 @@ func (t *timeline) piece(p *event.MessageDelta) {
 // answered shows what of an answer was not shown while it came.
 func (t *timeline) answered(p *event.ModelAnswered) {
 	t.tally.add(p)
+	cut := p.PartsBlob != nil
+	if cut && t.whole != nil {
+		if parts, err := t.whole(*p.PartsBlob); err == nil {
+			p.Parts, cut = parts, false
+		}
+	}
 	if p.Purpose == "" {
 		for _, kind := range []string{"thought", "text"} {
 			if kind == "thought" && !t.verbose {
@@ -69,13 +75,17 @@ func (t *timeline) answered(p *event.ModelAnswered) {
 				before = s.text.String()
 			}
 			rest, goesOn := strings.CutPrefix(all.String(), before)
-			if !goesOn {
+			switch {
+			case goesOn:
+			case cut: // more was shown while it came
+				rest = ""
+			default:
 				t.closeText()
 			}
 			t.say(kind, rest)
 		}
 		t.closeText()
-		if p.PartsBlob != nil {
+		if cut {
 			t.note("", "the answer is larger than what is shown; all of it is artefact %s", one(p.PartsBlob.Sha256))
 		}
 	}

@@ -84,6 +84,9 @@ var errLeft = errors.New("left")
 func (e *env) followTurn(ctx context.Context, c *Client, session string, turn domain.TurnID, after int64, v view) error {
 	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out), waits: newWaiting()}
 	f.tl.verbose = v.verbose
+	f.tl.whole = func(b event.Blob) (parts []event.ModelPart, err error) {
+		return parts, c.get(ctx, "/v1/blobs/"+url.PathEscape(b.Sha256), nil, &parts)
+	}
 	f.tl.how = c.actor != "demo" && !v.ask // which answers by itself
 	beside, own := f.tl.s.beside(e.err), *e
 	own.err = beside
