@@ -140,6 +140,8 @@ test('a question of the agent: options by number, words of one’s own, and word
   const t = await ask(world, shared.id, 'words alone', { question: 'What name shall it have?' })
   await site.session('words alone')
   const w = card(page, 'What name shall it have?')
+  // The list may know the session a moment before its question.
+  await expect(w).toBeVisible()
   await page.keyboard.press('Escape')
   await page.keyboard.press('w')
   await expect(w).toBeFocused()

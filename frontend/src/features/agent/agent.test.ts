@@ -189,6 +189,22 @@ describe('what is chosen', () => {
     expect(screen.getByRole('button', { name: 'Mode: Plan' })).toBeTruthy()
   })
 
+  it('says in the menu that the models are being read, and why they cannot be', async () => {
+    show(running(), { 'GET /v1/models': () => ({ status: 503, error: { code: 'unavailable', what: 'the disk is gone' } }) })
+    const plain = globalThis.fetch
+    let go: () => void = () => {}
+    vi.stubGlobal('fetch', async (path: string, init: RequestInit) => {
+      await new Promise<void>((done) => (go = done))
+      return plain(path, init)
+    })
+    await press('M')
+    const menu = await screen.findByRole('menu', { name: 'Agent' })
+    expect(menu.textContent).toContain('Reading the models…')
+    go()
+    await waitFor(() => expect(menu.textContent).toContain('the disk is gone'))
+    expect(within(menu).getByRole('menuitem', { name: /^Playbook…/ })).toBeTruthy()
+  })
+
   it('says when a change is refused, and shows what holds', async () => {
     show(running(), { 'PATCH /v1/sessions/s1': () => ({ status: 409, error: { code: 'conflict', what: 'the session has ended' } }) })
     await press('/', { ctrlKey: true })
@@ -321,9 +337,12 @@ describe('stop, continue, retry', () => {
   })
 
   it('leads from a limit to the limit, and from a key that is not taken to the models', async () => {
-    const { unmount } = show(over('stopped', 'the limit of what the session may cost is reached: $2.00 of $2.00 are used; raise it to go on'))
+    const { unmount, store } = show([project(), modelSession({ limit_nanos: 4_000_000 }), turn('Mend it'), answered(1, [text('a')]), turnEnded('stopped', 'the limit of what the session may cost is reached')])
     await fireEvent.click(screen.getByRole('button', { name: 'Change the limit…' }))
     expect(screen.getByRole('dialog', { name: 'Spending limit' })).toBeTruthy()
+    store.take([ev('session.changed', { limit_nanos: 8_000_000 })])
+    await tick()
+    expect(screen.queryByRole('button', { name: 'Change the limit…' })).toBeNull()
     unmount()
     cleanup()
     show(over('failed', 'The model big does not take the key (HTTP 401)'))
