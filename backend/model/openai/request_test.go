@@ -305,3 +305,15 @@ func TestAnswersGoBack(t *testing.T) {
 	golden(t, "responses_back", sent(t, config(model.FormatResponses, ""), false, model.Request{Messages: next(a)}))
 	golden(t, "responses_back_to_chat", sent(t, config(model.FormatChat, ""), false, model.Request{Messages: next(a)}))
 }
+
+// A thought without its sealed text would be refused by a server that kept nothing.
+func TestOnlySealedThoughtsGoBack(t *testing.T) {
+	for _, opaque := range []string{"", "null", `"x"`, `{}`, `{"id":"rs_1","summary":["a"]}`, `{"id":"rs_1","encrypted_content":""}`, `{"id":7}`} {
+		if it := reasoning(json.RawMessage(opaque)); it != nil {
+			t.Errorf("%s: %+v", opaque, it)
+		}
+	}
+	if it := reasoning(json.RawMessage(`{"id":"rs_1","encrypted_content":"x"}`)); it == nil || it.ID != "rs_1" || it.Summary == nil {
+		t.Errorf("%+v", it)
+	}
+}
