@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"glasshouse/backend/approval"
 	"glasshouse/backend/event"
 	"glasshouse/backend/model"
 )
@@ -143,4 +144,52 @@ func modelKill(t *testing.T, kind string, f model.Format, moment string, seed in
 	}
 	t.Logf("killed at moment %d after %d requests; %d calls, %d of them told not to have run; %d requests in all", nth, answered, calls, over, len(w.srv.Requests()))
 	w.Call("POST", "/v1/log/verify", nil, nil)
+}
+
+const questionScript = `
+replay: true
+answers:
+  - calls: [{tool: exec, args: {argv: [touch, asked-for]}}]
+  - expect: {has: [exit code 0]}
+    calls: [{tool: ask_user, args: {question: "Which colour?"}}]
+  - expect: {has: [ultramarine]}
+    say: Both are answered.
+`
+
+// TestModelKillAtAQuestion kills the core while a model's call waits for a person: the
+// question is still there, once, and its answer is what the model hears.
+func TestModelKillAtAQuestion(t *testing.T) {
+	onKind(t, "local")
+	f := formats("local")[0]
+	w := newModelWorld(t, "local", f, script(t, questionScript), "", approvalPolicy)
+	w.p = w.Project("")
+	ses := w.modelSession(nil)
+	turn := w.prompt(ses, "Ask.")
+	for _, q := range []struct{ kind, choice, text string }{{"step", "once", ""}, {"question", "reply", "ultramarine"}} {
+		open := func() (as []approval.Approval) {
+			w.Call("GET", "/v1/approvals?session_id="+ses, nil, &as)
+			return as
+		}
+		w.Until("the question", func() bool { as := open(); return len(as) == 1 && as[0].Asked.Kind == q.kind })
+		was := open()[0]
+		w.KillCore()
+		w.Start()
+		w.Until("the question after the restart", func() bool { return len(open()) == 1 })
+		now := open()
+		if now[0].ID != was.ID {
+			t.Errorf("after the restart %s is asked again as %s", was.ID, now[0].ID)
+		}
+		w.Call("POST", "/v1/approvals/"+string(now[0].ID)+"/answer", map[string]string{"digest": now[0].Asked.Digest, "choice": q.choice, "text": q.text}, nil)
+	}
+	if end := w.ended(ses, turn); end.Result != "unchecked" {
+		t.Errorf("the turn ended %s: %s", end.Result, end.Reason)
+	}
+	w.faultless()
+	w.oneResultEach(ses)
+	if n := len(w.srv.Requests()); n != 3 {
+		t.Errorf("the model was asked %d times", n)
+	}
+	if n := len(payloads[*event.ApprovalRequested](w.World, ses)); n != 2 {
+		t.Errorf("%d questions were put", n)
+	}
 }
