@@ -97,7 +97,7 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 	ses := w.modelSession(nil)
 	x := &trees{w: w, watch: w.Session(w.p)}
 	manual := w.Session(w.p)
-	var cancels, kills, steps []time.Duration
+	var cancels, kills, steps, alone []time.Duration
 	for i := range rounds + 1 {
 		mark := fmt.Sprintf("%s.%d", own, i)
 		turn := w.prompt(ses, "Work.")
@@ -127,11 +127,22 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 		x.up(mark)
 		kill, step := x.bare(mark, manual, a.ExecutionID)
 		kills, steps = append(kills, kill), append(steps, step)
+
+		// And as a step that no model called.
+		mark = fmt.Sprintf("%s.step%d", own, i)
+		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false)}, &a)
+		x.up(mark)
+		begun = time.Now()
+		w.Call("POST", "/v1/sessions/"+manual+"/cancel", map[string]any{"step_id": a.ExecutionID}, nil)
+		alone = append(alone, time.Since(begun))
 	}
-	t.Logf("the cancel of a turn answers in %v (median %v); a bare kill takes %v (median %v), until its step has ended %v (median %v)",
-		rounded(cancels), median(cancels), rounded(kills), median(kills), rounded(steps), median(steps))
+	t.Logf("the cancel of a turn answers in %v (median %v); a bare kill takes %v (median %v), until its step has ended %v (median %v); the cancel of a step without a model answers in %v (median %v)",
+		rounded(cancels), median(cancels), rounded(kills), median(kills), rounded(steps), median(steps), rounded(alone), median(alone))
 	if c, s := median(cancels), median(steps); c > 3*s {
 		t.Errorf("the cancel of a turn takes %v, which is more than three times a bare kill's %v", c, s)
+	}
+	if c, s := median(cancels), median(alone); c > 3*s {
+		t.Errorf("the cancel of a turn takes %v, which is more than three times that of a step, %v", c, s)
 	}
 
 	// While an answer comes in.
