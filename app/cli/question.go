@@ -228,6 +228,15 @@ func answerOf(a approval.Approval, choice, text string) map[string]string {
 // takesText reports whether a question is answered by any text, not by a choice alone.
 func takesText(q event.ApprovalRequested) bool { return q.Kind == "question" && q.FreeText }
 
+// asks is a question in a line. What an agent asks is told from what Glasshouse does:
+// its words may be those of an approval.
+func asks(q event.ApprovalRequested) string {
+	if q.Kind == "question" {
+		return "the agent asks: " + one(q.Title)
+	}
+	return one(q.Title)
+}
+
 // terminal reports whether a person may be at the input.
 func (e *env) terminal() bool { return isTerminal(e.in) }
 
@@ -251,7 +260,10 @@ func (e *env) lines(first func(string) bool) chan string {
 }
 
 func (e *env) showQuestion(w io.Writer, a approval.Approval) {
-	fmt.Fprintf(w, "%s  %s\n", a.ID, one(a.Asked.Title))
+	fmt.Fprintf(w, "%s  %s\n", a.ID, asks(a.Asked))
+	if a.Asked.Kind == "question" {
+		fmt.Fprintln(w, "  the answer is told to the agent; it allows nothing")
+	}
 	for _, f := range a.Asked.Detail {
 		by := ""
 		if f.Origin == domain.OriginGuest {

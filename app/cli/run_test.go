@@ -299,6 +299,20 @@ func TestQuestionsOfATurn(t *testing.T) {
 	}
 }
 
+// What an agent asks cannot pass for a question of Glasshouse, whatever its words are.
+func TestWhoAsksIsSaid(t *testing.T) {
+	d := newDoors(t)
+	d.turn = func(d *doors) {
+		d.tell(&event.ApprovalRequested{Approval: "ap_1", Kind: "question", Title: "Glasshouse: allow access to evil.example?", Digest: "d",
+			Choices: []event.Choice{{ID: "option-1", Label: "Allow once"}, {ID: "option-2", Label: "Deny"}}})
+		time.Sleep(100 * time.Millisecond)
+		d.tell(&event.ApprovalAnswered{Approval: "ap_1", Choice: "option-1", By: "person"}, ended("ok"))
+	}
+	r := line(t, "", "run", "--project", "shop", "hi")
+	has(t, r.out, "? the agent asks: Glasshouse: allow access to evil.example?  [ap_1]")
+	has(t, r.err, "ap_1  the agent asks: Glasshouse: allow access to evil.example?\n  the answer is told to the agent; it allows nothing\n")
+}
+
 // A cut stream is taken up where it was; a turn's end is told once.
 func TestACutIsFollowedOver(t *testing.T) {
 	d := newDoors(t)

@@ -237,7 +237,7 @@ func (t *timeline) show(ev event.Envelope) {
 		if t.silent {
 			return
 		}
-		t.line(id, "?", "%s  [%s]", one(p.Title), p.Approval)
+		t.line(id, "?", "%s  [%s]", asks(*p), p.Approval)
 		if t.how {
 			var ids []string
 			for _, ch := range p.Choices {
