@@ -101,6 +101,34 @@ func (t *turn) spending(ctx context.Context, v session.View, cfg model.Config) (
 	return false, nil
 }
 
+// leastShare of what we guess a request to be is what it surely is, in percent: our
+// guess is a low one of bytes in a token, and part of it may come cheaper.
+const leastShare = 75
+
+// tooDear says that reading a request alone would go over a limit of the session; "" =
+// it does not. A limit that is only looked at after an answer would be overshot by all
+// of a long conversation, or by a summary of it.
+func (t *turn) tooDear(v session.View, cfg model.Config, input int) string {
+	input = input * leastShare / 100
+	over := func(l limit, takes int64) string {
+		if takes <= l.most-l.used {
+			return ""
+		}
+		return fmt.Sprintf("the next answer would go over the limit of %s: %s of %s are used, and to read the conversation alone takes about %s; raise it to go on, or work in a new session",
+			l.name, l.show(l.used), l.exact(l.most), l.show(takes))
+	}
+	for _, l := range t.limits(v) {
+		takes := int64(input)
+		if l.key == "nanos" {
+			takes = min(cfg.Price.Cost(model.Usage{Input: takes}), cfg.Price.Cost(model.Usage{CacheRead: takes}))
+		}
+		if why := over(l, takes); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
 func percent(n, of int64) int64 { return int64(float64(n) / float64(of) * 100) }
 
 // mostOutput is how long an answer may be, so that it does not overshoot a limit by much.

@@ -8,6 +8,7 @@ import (
 	"glasshouse/backend/agent"
 	"glasshouse/backend/event"
 	"glasshouse/backend/model"
+	"glasshouse/backend/session"
 )
 
 func yes(agent.Question) agent.Reply { return agent.Reply{State: "answered", Choice: "go_on"} }
@@ -146,6 +147,42 @@ func TestTokenLimit(t *testing.T) {
 	has(t, stopped(t, work(t, h, m)), "11,000 tokens of 11,000 tokens")
 	if last := m.asked[len(m.asked)-1].MaxOutput; last != leastOutput {
 		t.Errorf("the last answer may have %d tokens", last)
+	}
+}
+
+// A long conversation costs much to be read alone: it is not sent where that surely goes
+// over a limit, nor summed up, and the session is gone on with under a higher one.
+func TestARequestThatAloneGoesOverALimit(t *testing.T) {
+	long := strings.Repeat("many words ", 30_000) // some 100,000 tokens
+	for _, c := range []struct {
+		name   string
+		limits session.Limits
+		price  model.Price
+		want   string
+	}{
+		{"money", session.Limits{Nanos: 50_000_000}, model.Price{Input: 10, Output: 30}, "$0.05"},
+		{"money, read from the cache", session.Limits{Nanos: 5_000_000}, model.Price{Input: 10, CacheRead: 1, Output: 30}, "$0.005"},
+		{"tokens", session.Limits{Tokens: 30_000}, model.Price{}, "30,000 tokens"},
+	} {
+		for _, context := range []int{1_000_000, 60_000} { // one that holds it, one for which it must be made shorter
+			t.Run(fmt.Sprintf("%s %d", c.name, context), func(t *testing.T) {
+				h := newHouse(t)
+				h.view.Limits = c.limits
+				h.begin("x")
+				for range 10 {
+					h.say(long[:len(long)/10])
+				}
+				m := script(t, say("done"))
+				m.cfg.Price, m.cfg.Context = &c.price, context
+				has(t, stopped(t, work(t, h, m)), "would go over the limit", c.want, "raise it")
+				if len(m.asked)+len(m.summed) != 0 {
+					t.Error("the model was asked all the same")
+				}
+				h.view.Limits = session.Limits{Nanos: 100 * c.limits.Nanos, Tokens: 100 * c.limits.Tokens}
+				h.begin("")
+				mustWork(t, h, m)
+			})
+		}
 	}
 }
 

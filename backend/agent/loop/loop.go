@@ -205,7 +205,11 @@ func (t *turn) ask(ctx context.Context) error {
 	t.pics = t.pictures(vw)
 	r := &model.Request{System: system(p, v, t.agents), Tools: offered(t.room.Tools(), v.Mode, len(v.Checks) > 0), Messages: t.conv.messages(vw, t.pics), Bytes: t.pics.bytes}
 	budget := t.budget(cfg)
-	if before := t.estimate(r, cfg); t.full(r, before, budget) && t.rooms < mostRooms {
+	before := t.estimate(r, cfg)
+	if why := t.tooDear(v, cfg, min(before, budget)); why != "" {
+		return &agent.Stopped{Reason: why}
+	}
+	if t.full(r, before, budget) && t.rooms < mostRooms {
 		if made, err := t.makeRoom(ctx, client, cfg, r, vw, before, t.mostOutput(v, cfg, before)); err != nil || made {
 			t.rooms++
 			return err
