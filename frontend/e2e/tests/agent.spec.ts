@@ -37,7 +37,7 @@ test.beforeEach(() => {
 
 const box = (page: Page) => page.getByRole('textbox', { name: 'Message' })
 const feed = (page: Page) => page.getByRole('feed', { name: 'Timeline' })
-const settled = (page: Page) => expect(page.getByRole('form', { name: 'Message to the agent' }).getByRole('button', { name: /^(Stop|Stopping|Once more)/ })).toHaveCount(0)
+const settled = (page: Page) => expect(page.getByRole('form', { name: 'Message to the agent' }).getByRole('button', { name: /^(Stop|Stopping|Again)/ })).toHaveCount(0)
 const wrote = async (page: Page, text: string) => {
   await box(page).fill(text)
   await page.keyboard.press('Enter')
@@ -168,7 +168,7 @@ answers:
   await test.step('Escape twice stops it, the first one says so', async () => {
     await box(page).focus()
     await page.keyboard.press('Escape')
-    await expect(page.getByRole('button', { name: 'Once more stops it' })).toBeVisible()
+    await expect(page.getByRole('button', { name: 'Again stops it' })).toBeVisible()
     await page.keyboard.press('Escape')
     await expect(page.getByText('You stopped it.')).toBeVisible()
     await themes(site)

@@ -73,6 +73,14 @@ describe('sending', () => {
     await waitFor(() => expect(calls()).toMatchObject([{ path: '/v1/sessions/s1/turns', body: { agent: 'model', go_on: true } }]))
   })
 
+  it('shows both what was not read and how the turn ended, with one way to go on', () => {
+    show([...running(ev('message', { role: 'person', text: 'one more thing' })), turnEnded('failed', 'no'), ev('session.state', { state: 'idle' })])
+    expect(screen.getByText('Not read yet:')).toBeTruthy()
+    expect(screen.getByText('It failed.')).toBeTruthy()
+    expect(screen.getByRole('button', { name: /^Retry/ })).toBeTruthy()
+    expect(screen.getAllByRole('button', { name: /^(Continue|Let it read)/ })).toHaveLength(1)
+  })
+
   it('leaves Enter to an input method, and makes a new line with Shift', async () => {
     const { calls } = show(over('unchecked'))
     await type('こん')
@@ -307,6 +315,14 @@ describe('stop, continue, retry', () => {
     fails = false
     await fireEvent.click(screen.getByRole('button', { name: 'Stop again' }))
     await waitFor(() => expect(calls()).toHaveLength(2))
+    await waitFor(() => expect(screen.queryByRole('alert')).toBeNull())
+  })
+
+  it('says nothing more of a stop that failed once nothing runs', async () => {
+    const { store } = show(running(), { 'POST /v1/sessions/s1/cancel': () => ({ status: 503, error: { code: 'unavailable', what: 'the disk is full' } }) })
+    await press('X')
+    await screen.findByRole('alert')
+    store.take([turnEnded('cancelled'), ev('session.state', { state: 'idle' })])
     await waitFor(() => expect(screen.queryByRole('alert')).toBeNull())
   })
 

@@ -8,7 +8,7 @@ import { openModels, unusable } from './models'
 import { busy, lastTurn, titleOf, working } from './pick'
 
 /** What went wrong, with what can be done about it at once. */
-export interface Trouble { error: ApiError; act?: { name: string; run: () => void } }
+export interface Trouble { error: ApiError; act?: { name: string; run: () => void }; /** It is about a stop: when nothing runs any more it is over. */ stops?: boolean }
 export interface Choice { mode: string; model: string; limitNanos: number; limitTokens: number }
 /** Who gets what is written: a model, or nobody but the log. */
 export type Who = 'model' | 'note'
@@ -206,7 +206,7 @@ export class Drive {
     try {
       await calls.cancel(x.id)
     } catch (err) {
-      this.#fail(x.id, { error: asError(err), act: { name: 'Stop again', run: () => void this.stop(x) } })
+      this.#fail(x.id, { error: asError(err), act: { name: 'Stop again', run: () => void this.stop(x) }, stops: true })
     } finally {
       if (this.stopping === x.id) this.stopping = ''
     }
