@@ -88,6 +88,12 @@ answers:
 `)
   await turn('Write much.')
   await expect(writing(page)).toContainText('line 12 ')
+  // What is newest stays in view while the box below takes more room, and while text comes.
+  const below = () => page.getByRole('feed').evaluate((l) => l.scrollHeight - l.clientHeight - l.scrollTop)
+  for (const text of ['a\nb\nc\nd\ne', '']) {
+    await page.getByRole('textbox', { name: 'Message' }).fill(text)
+    await expect.poll(below).toBeLessThan(3)
+  }
   await site.open()
   await connected(page)
   await site.session('words')
