@@ -109,9 +109,9 @@ fi
 gotests image -count=1 -run Real ./vm/image
 gotests local -count=1 -timeout 15m ./vm/local
 GLASSHOUSE_TEST_BWRAP=1 gotests cells -count=1 -timeout 10m ./vm/guest/agent/...
-GLASSHOUSE_E2E=local gotests whole-local -count=1 -timeout 20m ./app/e2e
+GLASSHOUSE_E2E=local gotests whole-local -count=1 -timeout 30m ./app/e2e
 GLASSHOUSE_VM=1 GLASSHOUSE_IMAGE=$GLASSHOUSE_TEST_IMAGE GLASSHOUSE_GUESTD=$GLASSHOUSE_TEST_GUESTD GLASSHOUSE_LIMACTL=$limactl gotests lima -count=1 -timeout 20m -run 'Real|Contract' ./vm/lima
-GLASSHOUSE_E2E=lima GLASSHOUSE_SEEDS=1 gotests whole-lima -count=1 -timeout 20m ./app/e2e
+GLASSHOUSE_E2E=lima GLASSHOUSE_SEEDS=1 gotests whole-lima -count=1 -timeout 30m ./app/e2e
 one demo-local build/bin/glasshouse demo --machine local
 one demo-lima build/bin/glasshouse demo --machine lima
 lines page-in-browser env "GLASSHOUSE_BIN=$GLASSHOUSE_BIN/glasshouse" npm --prefix frontend run --silent e2e
