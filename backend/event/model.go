@@ -33,11 +33,15 @@ type (
 		Usage     ModelUsage  `json:"usage"`
 		CostNanos int64       `json:"cost_nanos,omitempty"` // billionths of a US dollar
 		Priced    bool        `json:"priced"`               // whether the cost is known
-		Context   int64       `json:"context_used"`         // tokens of request and answer
-		Size      int64       `json:"context_size"`         // most tokens there may be
-		Attempts  int         `json:"attempts"`
-		FirstMS   int64       `json:"first_ms"` // until the first piece came
-		TookMS    int64       `json:"took_ms"`
+		// Lost is our guess of the tokens of attempts before this one that broke off in the
+		// middle of an answer: servers bill them and count them nowhere. CostNanos holds
+		// them, Usage does not.
+		Lost     int64 `json:"lost_tokens,omitempty"`
+		Context  int64 `json:"context_used"` // tokens of request and answer
+		Size     int64 `json:"context_size"` // most tokens there may be
+		Attempts int   `json:"attempts"`
+		FirstMS  int64 `json:"first_ms"` // until the first piece came
+		TookMS   int64 `json:"took_ms"`
 	}
 	// ModelPart is text, a thought or a call.
 	ModelPart struct {

@@ -27,7 +27,7 @@ type conversation struct {
 	keys    map[string]domain.StepID // of all calls that became steps
 	answers int                      // of the session, also those about the conversation
 	usage   model.Usage              // of all of them, as servers counted
-	tokens  int64                    // the same, with our guess for those that did not
+	tokens  int64                    // the same, with our guess for those that did not, and for what was lost
 	cost    int64                    // nanos
 	unknown int                      // answers whose cost is not known
 	facts   facts
@@ -156,7 +156,7 @@ func (c *conversation) answered(id int64, v *event.ModelAnswered) {
 	c.answers = max(c.answers+1, v.Number)
 	u := model.Usage(v.Usage)
 	c.usage, c.cost = c.usage.Plus(u), c.cost+v.CostNanos
-	c.tokens += max(u.Context(), v.Context)
+	c.tokens += max(u.Context(), v.Context) + v.Lost
 	if !v.Priced {
 		c.unknown++
 	}

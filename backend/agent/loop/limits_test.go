@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -351,5 +352,57 @@ func TestTheModelIsSwitched(t *testing.T) {
 	as := recorded[*event.ModelAnswered](h)
 	if got := fmt.Sprint(m.names, []string{as[0].Model, as[1].Model, as[2].Model}); got != "[first second second] [first second second]" {
 		t.Errorf("%s", got)
+	}
+}
+
+// breaking breaks off some attempts in the middle of an answer.
+type breaking struct {
+	*mind
+	left int
+	says string
+}
+
+func (b *breaking) Open(ctx context.Context, name string) (model.Client, model.Config, error) {
+	_, cfg, err := b.mind.Open(ctx, name)
+	return b, cfg, err
+}
+
+func (b *breaking) Answer(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
+	if b.left--; b.left >= 0 {
+		if b.says != "" {
+			each(model.Delta{Kind: model.KindText, Text: b.says})
+		}
+		return model.Answer{}, &model.Error{Kind: model.ErrNetwork, Message: "it was cut"}
+	}
+	return b.mind.Answer(ctx, r, each)
+}
+
+// A server bills an answer that breaks off, and says nowhere what it took: the limits
+// know it by our guess. One that never began costs nothing.
+func TestAttemptsThatBreakOffCount(t *testing.T) {
+	for _, says := range []string{"", strings.Repeat("word ", 3000)} {
+		h := newHouse(t)
+		h.begin("x")
+		m := script(t, say("done"))
+		m.cfg.Price = &model.Price{Input: 1, Output: 10}
+		b := &breaking{m, 3, says}
+		if err := workWith(t, h, Config{Models: b}); err != nil {
+			t.Fatal(err)
+		}
+		a := recorded[*event.ModelAnswered](h)[0]
+		plain := m.cfg.Price.Cost(model.Usage(a.Usage))
+		if says == "" {
+			if a.Attempts != 4 || a.Lost != 0 || a.CostNanos != plain {
+				t.Errorf("nothing came: %+v", a)
+			}
+			continue
+		}
+		if a.Attempts != 4 || a.Lost < 3*5000 || a.CostNanos < plain+3*5000*10*1000 {
+			t.Errorf("recorded %+v", a)
+		}
+		// They count in the limits of the turns after it.
+		h.view.Tokens = 15_000
+		h.begin("more")
+		has(t, stopped(t, work(t, h, m)), "tokens is reached")
 	}
 }

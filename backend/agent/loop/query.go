@@ -40,9 +40,14 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	if q.tries > 0 {
 		retry.Attempts = q.tries
 	}
+	got := 0 // bytes of this attempt
+	var lost model.Usage
 	retry.Notify = func(f model.Failed) {
 		d.again()
-		first = -1
+		if first >= 0 {
+			lost = lost.Plus(model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(got))})
+		}
+		first, got = -1, 0
 		// That it is not recorded is no reason to give up the answer.
 		_ = t.room.Record(ctx, &event.ModelRetried{Turn: t.room.Turn(), Answer: q.id, Attempt: f.Attempt, Kind: string(f.Err.Kind), Status: f.Err.Status,
 			Reason: short(clean(reason(f.Err)), 2000), WaitMS: f.Wait.Milliseconds()})
@@ -51,6 +56,7 @@ func (t *turn) query(ctx context.Context, q *query) error {
 		if first < 0 {
 			first = t.l.cfg.Now().Sub(begun).Milliseconds()
 		}
+		got += len(p.Text) + len(p.Tool)
 		if q.purpose == "" {
 			d.add(p)
 		}
@@ -69,7 +75,7 @@ func (t *turn) query(ctx context.Context, q *query) error {
 		used = model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(sizeOfAnswer(a)))}
 	}
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Saw: saw, Model: q.cfg.Name, Served: short(line(a.Served, 200), 200),
-		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(used), Priced: q.cfg.Price != nil,
+		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(used.Plus(lost)), Priced: q.cfg.Price != nil, Lost: lost.Context(),
 		Context: used.Context(), Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
 	for _, p := range e.Parts {
 		if p.Kind == string(model.KindText) {

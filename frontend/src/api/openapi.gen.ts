@@ -1584,6 +1584,8 @@ export interface components {
             cost_nanos?: number;
             /** Format: int64 */
             first_ms: number;
+            /** Format: int64 */
+            lost_tokens?: number;
             model: string;
             /** Format: int64 */
             number: number;
