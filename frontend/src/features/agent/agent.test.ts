@@ -6,7 +6,7 @@ import App from '../../App.svelte'
 import { answered, calledStep, done, modelSession, text, turn, turnEnded } from '../../test/model'
 import { core, ev, HARMFUL, HOSTILE, project, session, shown, step, world } from '../../test/world'
 import { configOf, emptyForm, fieldOf } from './models'
-import { history, limitOf, nextMode, titleOf, unread } from './pick'
+import { heldBy, history, limitOf, nextMode, titleOf, unread } from './pick'
 
 afterEach(() => {
   cleanup()
@@ -353,7 +353,7 @@ describe('stop, continue, retry', () => {
   })
 
   it('leads from a limit to the limit, and from a key that is not taken to the models', async () => {
-    const { unmount, store } = show([project(), modelSession({ limit_nanos: 4_000_000 }), turn('Mend it'), answered(1, [text('a')]), turnEnded('stopped', 'the limit of what the session may cost is reached')])
+    const { unmount, store } = show([project(), modelSession({ limit_nanos: 4_000_000 }), turn('Mend it'), answered(1, [text('a')]), turnEnded('stopped', 'the limit of what the session may cost is reached: $0.0041 of $0.004 are used; raise it to go on')])
     await fireEvent.click(screen.getByRole('button', { name: 'Change the limit…' }))
     expect(screen.getByRole('dialog', { name: 'Spending limit' })).toBeTruthy()
     store.take([ev('session.changed', { limit_nanos: 8_000_000 })])
@@ -377,6 +377,11 @@ describe('words and numbers', () => {
     expect([['2', 2e9], ['$0.50', 5e8], ['0,5', 5e8], ['', 0], ['.000000001', 1]].map(([t, n]) => limitOf(t as string, true) === n)).toEqual([true, true, true, true, true])
     for (const bad of ['-1', 'x', '1e9', '0', '2 usd', '.', '99999999']) expect(limitOf(bad, true), bad).toBeUndefined()
     expect([limitOf('200k', false), limitOf('1.5M', false), limitOf('200,000', false), limitOf('', false), limitOf('-5', false), limitOf('k', false)]).toEqual([200_000, 1_500_000, 200_000, 0, undefined, undefined])
+  })
+  it('know the limit that a turn stopped at', () => {
+    const at = (reason: string, nanos: number, toks = 0) => heldBy(reason, nanos, toks)
+    expect([at('$0.945 of $1.00 are used', 1e9), at('of $1.00, raise', 1e9), at('of $1.00.', 1e9), at('$0.50 of $1.005 are', 1e9), at('of $11.00', 1e9), at('of $0.000000001', 1), at('of $2.50', 25e8), at('', 1e9), at('of $1.00', 0)]).toEqual([true, true, true, false, false, true, true, false, false])
+    expect([at('1,000 of 20,000 tokens are used', 0, 20_000), at('of 120,000 tokens', 0, 20_000)]).toEqual([true, false])
   })
   it('never come to full mode by the way', () => {
     expect(['plan', 'ask', 'auto', 'full', 'other'].map(nextMode)).toEqual(['ask', 'auto', 'plan', 'plan', 'plan'])

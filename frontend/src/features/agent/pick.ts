@@ -41,6 +41,16 @@ export const dollars = (nanos: number): string => {
   return Number.isInteger(d) ? String(d) : d.toFixed(Math.max(2, Math.min(9, (String(d).split('.')[1] ?? '').length)))
 }
 
+/** Whether a turn was stopped by a limit that still holds as it was. */
+export function heldBy(reason: string, nanos: number, toks: number): boolean {
+  const exact = `$${(nanos / 1e9).toFixed(9).replace(/0{1,7}$/, '')}`
+  return (nanos > 0 && mentions(reason, exact)) || (toks > 0 && mentions(reason, `${toks.toLocaleString('en-US')} tokens`))
+}
+const mentions = (text: string, sum: string): boolean => {
+  for (let at = text.indexOf(sum); at >= 0; at = text.indexOf(sum, at + 1)) if (!/[\d,.]/.test(text[at - 1] ?? '') && !/^(\d|[.,]\d)/.test(text.slice(at + sum.length))) return true
+  return false
+}
+
 /** Whether a model can be held to dollars: without a price only tokens are known. */
 export const priced = (m: ModelView | undefined): boolean => !m || !!m.price
 
