@@ -212,6 +212,7 @@ describe('lines of the timeline', () => {
     expect(lines('a\nb\n\nc', 9)).toBe(4)
     expect(lines('x'.repeat(620), 99)).toBe(10)
     expect(lines('\n'.repeat(5_000_000), 40)).toBe(40)
+    expect(high({ parts: [{ kind: 'text', text: 'a\n'.repeat(99) }] })).toBe(29)
     expect(high({ parts: [{ kind: 'thought', text: 'x'.repeat(9999) }, { kind: 'text', text: 'a\nb' }] })).toBe(3)
   })
 })

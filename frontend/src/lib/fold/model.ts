@@ -192,8 +192,9 @@ export function bytesOf(s: string): number {
   return n
 }
 
-/** Lines of an answer that are drawn before a person asks for all, and letters of a line in the narrowest view. */
+/** A text of more lines than FOLD is drawn as its first FIRST; WIDE letters are a line of a narrow view. */
 export const FOLD = 36
+export const FIRST = 28
 export const WIDE = 62
 
 /** About how many lines an answer is drawn as, folded. */
@@ -201,7 +202,10 @@ export function high(a: Pick<Answer, 'parts'>): number {
   let n = 0
   for (const p of a.parts) {
     if (p.kind === 'thought') n++
-    else n += Math.min(FOLD + 1, lines(p.text, FOLD + 1))
+    else {
+      const all = lines(p.text, FOLD + 1)
+      n += all > FOLD ? FIRST + 1 : all
+    }
   }
   return n
 }
