@@ -169,6 +169,15 @@ describe('what goes wrong', () => {
     expect(box().value).toBe('And this')
   })
 
+  it('cuts nothing off: what is too long is kept and said to be', async () => {
+    const { calls } = show(over('unchecked'))
+    await type('x'.repeat(40_000))
+    await enter()
+    expect((await screen.findByRole('alert')).textContent).toContain('40,000 characters')
+    expect(box().value).toHaveLength(40_000)
+    expect(calls()).toEqual([])
+  })
+
   it('takes no words in a session that has ended, and offers a new one', async () => {
     show([...over('unchecked'), ev('session.state', { state: 'ended' })])
     expect(box().disabled).toBe(true)

@@ -3,9 +3,12 @@ import { asError, CallError } from '../../api/transport'
 import type { ApiError, SessionChange } from '../../api/types'
 import type { Desk } from '../../lib/desk.svelte'
 import { record } from '../../lib/kept'
-import type { ProjectState, SessionState } from '../../lib/state'
+import type { ProjectState, SessionState, Turn } from '../../lib/state'
 import { openModels, unusable } from './models'
 import { busy, lastTurn, titleOf, working } from './pick'
+
+/** The most characters of a prompt or a message. */
+const LONGEST = 32_768
 
 /** What went wrong, with what can be done about it at once. */
 export interface Trouble { error: ApiError; act?: { name: string; run: () => void }; /** It is about a stop: when nothing runs any more it is over. */ stops?: boolean }
@@ -119,6 +122,8 @@ export class Drive {
     const text = (desk.drafts[key] ?? '').trim()
     if (!text || this.sending || x?.state === 'ended') return
     this.clear(place)
+    // Nothing is cut off behind the person's back.
+    if (text.length > LONGEST) return this.#fail(place, { error: { code: 'too_large', what: `The message has ${text.length.toLocaleString('en-US')} characters; there may be ${LONGEST.toLocaleString('en-US')}.`, hint: 'Put long text into a file of the workspace and name it here, or send it in parts. What you wrote is kept.' } })
     this.sending = place
     const mine = ++this.#sends
     const taken = (k = key) => {
@@ -234,8 +239,8 @@ export class Drive {
   }
   /** The newest prompt of a model's turn. */
   prompt(x: SessionState): string {
-    for (const item of x.items.toReversed()) if (item.kind === 'turn' && item.agent === 'model' && item.text) return item.text
-    return ''
+    const t = x.items.findLast((i): i is Turn => i.kind === 'turn' && i.agent === 'model' && !!i.text)
+    return t?.text ?? ''
   }
 
   goOn = (p: ProjectState, x: SessionState) => this.#begin(p, x, 'continue', { go_on: true })

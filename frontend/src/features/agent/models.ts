@@ -28,7 +28,7 @@ export function keyWords(m: ModelView): { text: string; tone: Tone } {
     case 'environment':
       return { text: `Key from ${m.key_env || 'the environment'}`, tone: 'good' }
     case 'none':
-      return { text: 'No key needed', tone: 'soft' }
+      return { text: 'No key set', tone: 'soft' }
   }
   return { text: 'No key', tone: 'wait' }
 }

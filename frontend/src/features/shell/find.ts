@@ -81,7 +81,7 @@ export function arrange(actions: Action[], query: string, recent: string[]): Gro
   return out
 }
 /** The order of groups: what was used last, where to go, what is at hand, and the window last. */
-const ORDER = ['Recent', 'Go to', 'Session', 'Project']
+const ORDER = ['Recent', 'Go to', 'Agent', 'Session', 'Project']
 const LAST = ['Panes', 'Window']
 const place = (name: string): number => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length + 1 + LAST.indexOf(name))
 const rank = (recent: string[], id: string): number => (recent.includes(id) ? recent.indexOf(id) : recent.length)
