@@ -111,7 +111,7 @@ func (s *server) projects(api huma.API) {
 		}
 		for _, d := range s.Sessions.List(ctx, p.ID) {
 			if d.State != domain.SessionEnded {
-				if err := s.Sessions.End(ctx, d.ID, in.actor()); err != nil {
+				if err := s.Turns.End(ctx, d.ID, in.actor()); err != nil {
 					return nil, fail(err)
 				}
 			}
@@ -144,10 +144,18 @@ func (s *server) projects(api huma.API) {
 	})
 	huma.Register(api, op("stop-machine", http.MethodPost, "/v1/projects/{project}/machine/stop", "Power the machine off"), func(ctx context.Context, in *oneIn) (*body[none], error) {
 		p, err := find(in.ID)
-		if err == nil {
-			err = s.Fleet.Stop(ctx, p)
+		if err != nil {
+			return nil, fail(err)
 		}
-		return ok(none{}, err)
+		// An agent at work would start it again with its next call.
+		for _, d := range s.Sessions.List(ctx, p.ID) {
+			if d.State == domain.SessionRunning {
+				if err := s.Turns.Stop(ctx, d.ID); err != nil {
+					return nil, fail(err)
+				}
+			}
+		}
+		return ok(none{}, s.Fleet.Stop(ctx, p))
 	})
 	huma.Register(api, op("build-image", http.MethodPost, "/v1/image", "Build the guest image if it is not there; progress comes as events of the host"), func(ctx context.Context, _ *none) (*body[ImageView], error) {
 		h, err := s.Image(ctx)

@@ -233,7 +233,7 @@ func (s *Service) StopAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// End ends a session and what works in it.
+// End ends a session and what works in it; it returns once nothing does.
 func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Actor) error {
 	s.mu.Lock()
 	r := s.running[id]
@@ -243,7 +243,24 @@ func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Act
 			return err
 		}
 	}
-	return s.cfg.Sessions.End(ctx, id, actor)
+	err := s.cfg.Sessions.End(ctx, id, actor)
+	if v, gerr := s.cfg.Sessions.Get(context.WithoutCancel(ctx), id); gerr != nil || v.State != domain.SessionEnded {
+		return err
+	}
+	// A turn that began meanwhile ended with its session, and its agent does not know.
+	s.mu.Lock()
+	r = s.running[id]
+	s.mu.Unlock()
+	if r == nil {
+		return err
+	}
+	r.cancel(session.ErrCancelled)
+	select {
+	case <-r.done:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, context.Cause(ctx))
+	}
 }
 
 // Leave lets go of the turns that run; call it before the sessions leave.
