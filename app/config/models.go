@@ -21,7 +21,7 @@ import (
 
 // Models are the models that a person set up in models.toml. Keys are no part of it.
 type Models struct {
-	Default string         // one of them, or "": the only one
+	Default string         // one of them, or "": the only one; it is named when another is added
 	Models  []model.Config // in the file's order
 }
 
@@ -124,6 +124,9 @@ func (p Paths) parseModels(data []byte) (Models, error) {
 			if c.Name != "" && len(c.Name) <= 40 && e.Pointer != "/name" {
 				which = fmt.Sprintf("model %q", c.Name)
 			}
+			if e.Pointer == "/key_env" && keyValue(c.KeyEnv) {
+				e.Hint = keyHint
+			}
 			return bad(which+": "+e.What, e.Hint)
 		}
 		if slices.ContainsFunc(m.Models[:i], func(o model.Config) bool { return o.Name == c.Name }) {
@@ -146,7 +149,7 @@ func checkModel(c model.Config) error {
 		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: "the name of the model looks like a key", Hint: "give a short name of your own; keys go into the keychain"}
 	}
 	if keyValue(c.KeyEnv) {
-		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/key_env", What: "key_env holds a key, as it looks, and not the name of a variable", Hint: keyHint}
+		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/key_env", What: "key_env holds a key, as it looks, and not the name of a variable", Hint: "take it out here and give it as the model's key, or with 'glasshouse model key NAME'; it was not saved"}
 	}
 	return c.Check()
 }
@@ -229,6 +232,11 @@ func (p Paths) SaveModel(c model.Config) error {
 		}
 		if len(m.Models) >= maxModels {
 			return domain.E(domain.CodeTooLarge, fmt.Sprintf("%d models are set up already", maxModels), "delete one first", nil)
+		}
+		if len(m.Models) == 1 && m.Default == "" {
+			// The only one was meant where none is named; another beside it changes nothing.
+			m.Default = m.Models[0].Name
+			f.setDefault(m.Default)
 		}
 		m.Models = append(m.Models, c)
 		f.add(c)

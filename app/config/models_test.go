@@ -326,3 +326,16 @@ func TestModelsFileStaysALink(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestTheOnlyModelStaysDefault(t *testing.T) {
+	p := modelsIn(t, "")
+	for _, name := range []string{"first", "second", "third"} {
+		if err := p.SaveModel(model.Config{Name: name, Format: model.FormatChat, Model: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := p.LoadModels()
+	if err != nil || m.Default != "first" {
+		t.Errorf("the default is %q, %v", m.Default, err)
+	}
+}

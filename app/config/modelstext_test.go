@@ -47,6 +47,9 @@ func TestModelsManyChanges(t *testing.T) {
 				if i >= 0 {
 					want.Models[i] = c
 				} else {
+					if len(want.Models) == 1 && want.Default == "" {
+						want.Default = want.Models[0].Name
+					}
 					want.Models = append(want.Models, c)
 				}
 			case k < 8:

@@ -134,6 +134,9 @@ func TestOpenModel(t *testing.T) {
 	if b, cfg, _ := m.Open(t.Context(), "qwen-small"); a == b || cfg.BaseURL != "http://127.0.0.1:10/v1" {
 		t.Error("a changed model is asked as before")
 	}
+	if _, err := m.SetDefault(t.Context(), "", "person"); err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string][]string{
 		"": {"qwen-small, claude", "glasshouse model default"}, "qwen": {"did you mean qwen-small?"}, "cluade": {"did you mean claude?"}, "CLAUDE": {"did you mean claude?"},
 		"zzz": {"there are qwen-small, claude"}, strings.Repeat("x", 5000): {"there are"}, "a\nb": {`"a\nb"`},
