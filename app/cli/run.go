@@ -240,7 +240,7 @@ func (e *env) runAgent(cmd *cobra.Command, o runOptions, start turnStart, title 
 		switch {
 		case start.Agent != "model" || code == 0:
 		case code == codeStopped:
-			e.note("more may be used with 'glasshouse session set %s --limit …'; then 'glasshouse run --session %s --go-on' goes on", session, session)
+			e.note("'glasshouse run --session %s --go-on' goes on; a limit that is reached is raised first: 'glasshouse session set %s --limit …'", session, session)
 		default:
 			e.note("'glasshouse run --session %s --go-on' goes on; a prompt in its place says what else to do", session)
 		}
