@@ -53,7 +53,7 @@ test('a project is made, a playbook runs, questions are answered, a hunk is reje
   })
 
   await test.step('a playbook is started with a check', async () => {
-    await page.getByRole('button', { name: 'Start work' }).click()
+    await page.getByRole('button', { name: 'Run a playbook' }).click()
     await page.getByRole('textbox', { name: /^Playbook/ }).fill(reaching)
     await page.getByLabel('Checks').fill('sh greet.sh | grep -q hello')
     await page.getByRole('button', { name: 'Start', exact: true }).click()

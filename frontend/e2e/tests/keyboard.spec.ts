@@ -61,11 +61,11 @@ test('the whole job by keyboard', async ({ own, page }) => {
 
   await test.step('its page is gone round', async () => {
     const names = await round(page)
-    for (const what of ['Start work', 'Review changes', 'Stop machine', 'Delete project', 'New project', 'tab Changes', 'Width of the projects', 'Width of the session', 'Commands', 'Keys']) expect(names.some((n) => n.includes(what)), `Tab reaches ${what}`).toBe(true)
+    for (const what of ['Run a playbook', 'Review changes', 'Stop machine', 'Delete project', 'New project', 'tab Changes', 'Width of the projects', 'Width of the session', 'Commands', 'Keys']) expect(names.some((n) => n.includes(what)), `Tab reaches ${what}`).toBe(true)
   })
 
   await test.step('a playbook is started', async () => {
-    await tabTo(page, page.getByRole('button', { name: /^Start work/ }))
+    await tabTo(page, page.getByRole('button', { name: /^Run a playbook/ }))
     await keyboard.press('Enter')
     await expect(page.getByRole('textbox', { name: /^Playbook/ })).toBeFocused()
     await keyboard.insertText(book)
@@ -249,7 +249,7 @@ test('a panel takes the focus, keeps it while it is there, and gives it back', a
   await keyboard.press('l')
   const row = page.getByRole('treeitem', { name: 'focus given back' })
   await expect(row).toBeFocused()
-  for (const [key, name] of [['n', 'New project'], ['p', /^Start work in/], ['?', 'Keys'], ['Control+k', 'Commands']] as const) {
+  for (const [key, name] of [['n', 'New project'], ['p', /^Run a playbook in/], ['?', 'Keys'], ['Control+k', 'Commands']] as const) {
     await keyboard.press(key)
     const panel = page.getByRole('dialog', { name })
     await expect(panel).toBeVisible()

@@ -98,7 +98,7 @@ test('a making is cancelled: from the form, and from the list after the form was
     await f.dialog.getByRole('button', { name: 'Close' }).last().click()
     // Its page says that nothing can be done in it yet.
     await row(page, 'never there').click()
-    await expect(page.getByRole('button', { name: /^Start work/ })).toBeDisabled()
+    await expect(page.getByRole('button', { name: /^Run a playbook/ })).toBeDisabled()
     await site.axe()
     await page.getByRole('navigation').getByRole('button', { name: 'Cancel' }).click()
     await expect(page.getByText(/cancelled; nothing of it is left/).first()).toBeVisible()

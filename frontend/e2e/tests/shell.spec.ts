@@ -288,7 +288,7 @@ for (const [scheme, width, height] of [['light', 1280, 800], ['dark', 1280, 800]
     }
     await card.getByRole('button', { name: 'Yes' }).click()
     await expect(card).toHaveCount(0)
-    for (const [key, name] of [['p', /^Start work/], ['n', 'New project'], ['?', 'Keys']] as const) {
+    for (const [key, name] of [['p', /^Run a playbook/], ['n', 'New project'], ['?', 'Keys']] as const) {
       await page.keyboard.press(key)
       await expect(page.getByRole('dialog', { name })).toBeVisible()
       await seen(String(name))

@@ -75,7 +75,7 @@ it('starts a playbook in a new session with its checks', async () => {
   const seen = core({ 'POST /v1/sessions': () => ({ id: 's9' }), 'POST /v1/sessions/s9/turns': () => ({ turn_id: 't' }) })
   const { store } = world(project())
   render(App, { store, live: false })
-  await fireEvent.click(screen.getByRole('button', { name: /^Start work…/ }))
+  await fireEvent.click(screen.getByRole('button', { name: /^Run a playbook…/ }))
   await fireEvent.input(screen.getByLabelText(/^Playbook/), { target: { value: 'name: mend it\nsteps: []\n' } })
   await fireEvent.input(screen.getByLabelText(/^Checks/), { target: { value: 'npm test\n\n lint \n' } })
   await fireEvent.click(screen.getByRole('button', { name: 'Start' }))

@@ -196,7 +196,7 @@ it('shows where each key is, and takes one out of the keychain', async () => {
   const { seen } = await open([one('big', { key: 'keychain', price: { input: 3, output: 15 } }), one('small', { key: 'environment', key_env: 'SMALL_KEY' }), one('home')])
   expect((await row('big')).textContent).toMatch(/Key in the keychain.*\$3 in, \$15 out/)
   expect((await row('small')).textContent).toContain('Key from SMALL_KEY')
-  expect((await row('home')).textContent).toMatch(/No key needed.*No price/)
+  expect((await row('home')).textContent).toMatch(/No key set.*No price/)
   await fireEvent.click(screen.getByRole('button', { name: 'Edit big' }))
   await fireEvent.click(screen.getByRole('button', { name: 'Remove' }))
   await waitFor(() => expect(changing(seen)).toMatchObject([{ method: 'DELETE', path: '/v1/models/big/key' }]))
