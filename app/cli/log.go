@@ -61,7 +61,7 @@ func logText(ev event.Envelope) string {
 		var t tally
 		t.add(p)
 		text := fmt.Sprintf("%d %s %s: %s", p.Number, p.Model, p.Stop, t.tokens())
-		if p.Purpose != "" {
+		if p.Purpose != "" && p.Purpose != p.Stop {
 			text += ", for a " + p.Purpose
 		}
 		for _, part := range p.Parts {

@@ -59,7 +59,7 @@ func (t *timeline) answered(p *event.ModelAnswered) {
 			p.Parts, cut = parts, false
 		}
 	}
-	if p.Purpose == "" {
+	if p.Purpose == "" || p.Purpose == event.PurposeBroken {
 		for _, kind := range []string{"thought", "text"} {
 			if kind == "thought" && !t.verbose {
 				continue
@@ -93,6 +93,10 @@ func (t *timeline) answered(p *event.ModelAnswered) {
 	switch p.Stop {
 	case "length":
 		t.note(bad, "! the answer was cut: it reached the most tokens an answer may have")
+	case event.PurposeBroken:
+		if len(p.Parts) > 0 {
+			t.note(bad, "! the answer broke off here")
+		}
 	case "refused":
 		t.note(bad, "! the model, or its server, declines to answer")
 	}

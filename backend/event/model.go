@@ -13,6 +13,9 @@ func init() {
 	reg[TurnResumed]()
 }
 
+// PurposeBroken is the purpose and the stop of an answer that broke off.
+const PurposeBroken = "broken"
+
 type (
 	// ModelAnswered: a model's answer, whole. Together with ModelTold, ContextCompacted
 	// and what the person said it is the conversation, which is folded from the log.
@@ -25,11 +28,13 @@ type (
 		Saw    int64  `json:"saw_event_id,omitempty"`
 		Model  string `json:"model"` // as the person named it
 		Served string `json:"served,omitempty"`
-		// Purpose is empty for an answer of the conversation, "summary" for one about it.
+		// Purpose is empty for an answer of the conversation, "summary" for one about it,
+		// PurposeBroken for one that broke off and did not go on: a part of its text, and
+		// what it cost, by our guess.
 		Purpose   string      `json:"purpose,omitempty"`
 		Parts     []ModelPart `json:"parts,omitempty"`
 		PartsBlob *Blob       `json:"parts_blob,omitempty"` // all parts, when too large; Parts are then cut
-		Stop      string      `json:"stop"`                 // "end", "calls", "length", "refused"
+		Stop      string      `json:"stop"`                 // "end", "calls", "length", "refused", "broken"
 		Usage     ModelUsage  `json:"usage"`
 		CostNanos int64       `json:"cost_nanos,omitempty"` // billionths of a US dollar
 		Priced    bool        `json:"priced"`               // whether the cost is known

@@ -108,7 +108,9 @@ func (f *folded) fold(e event.Envelope, v event.Payload) {
 	case *event.TurnResumed:
 		a.turn.tries++
 	case *event.ModelAnswered:
-		a.turn.tries = 0
+		if v.Purpose != event.PurposeBroken {
+			a.turn.tries = 0
+		}
 	case *event.SessionChanged:
 		a.changed(v)
 	case *event.StepRequested:

@@ -2,9 +2,11 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"glasshouse/backend/agent"
 	"glasshouse/backend/event"
@@ -358,8 +360,9 @@ func TestTheModelIsSwitched(t *testing.T) {
 // breaking breaks off some attempts in the middle of an answer.
 type breaking struct {
 	*mind
-	left int
-	says string
+	left  int
+	says  string
+	broke func() // after each, if any
 }
 
 func (b *breaking) Open(ctx context.Context, name string) (model.Client, model.Config, error) {
@@ -371,6 +374,10 @@ func (b *breaking) Answer(ctx context.Context, r model.Request, each func(model.
 	if b.left--; b.left >= 0 {
 		if b.says != "" {
 			each(model.Delta{Kind: model.KindText, Text: b.says})
+		}
+		if b.broke != nil {
+			b.broke()
+			return model.Answer{}, context.Cause(ctx)
 		}
 		return model.Answer{}, &model.Error{Kind: model.ErrNetwork, Message: "it was cut"}
 	}
@@ -385,7 +392,7 @@ func TestAttemptsThatBreakOffCount(t *testing.T) {
 		h.begin("x")
 		m := script(t, say("done"))
 		m.cfg.Price = &model.Price{Input: 1, Output: 10}
-		b := &breaking{m, 3, says}
+		b := &breaking{mind: m, left: 3, says: says}
 		if err := workWith(t, h, Config{Models: b}); err != nil {
 			t.Fatal(err)
 		}
@@ -404,5 +411,42 @@ func TestAttemptsThatBreakOffCount(t *testing.T) {
 		h.view.Tokens = 15_000
 		h.begin("more")
 		has(t, stopped(t, work(t, h, m)), "tokens is reached")
+	}
+}
+
+// An answer that is stopped in its middle, or breaks off for good, leaves what it had
+// said and what it cost. The model is shown none of it.
+func TestAnAnswerThatBrokeOffIsKept(t *testing.T) {
+	for _, stop := range []bool{true, false} {
+		h := newHouse(t)
+		h.begin("x")
+		m := script(t, say("done"))
+		m.cfg.Price = &model.Price{Input: 1, Output: 10}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		b := &breaking{mind: m, left: 1 << 20, says: strings.Repeat("word ", 3000)}
+		if stop {
+			b.broke = func() { cancel(errors.New("stopped")) }
+		}
+		cfg := Config{Models: b}
+		cfg.Retry.Attempts = 2
+		cfg.Retry.Sleep = func(context.Context, time.Duration) error { return nil }
+		if err := New(cfg, h).Turn(ctx, h, ""); err == nil {
+			t.Fatal("no error")
+		}
+		as := recorded[*event.ModelAnswered](h)
+		if len(as) != 1 || as[0].Purpose != event.PurposeBroken || len(as[0].Parts) != 1 || as[0].Parts[0].Text != b.says || as[0].Lost < 3500 || as[0].CostNanos < 3500*10*1000 {
+			t.Fatalf("recorded %+v", as)
+		}
+		m.think = func(_ int, r model.Request) (model.Answer, error) {
+			if len(r.Messages) != 1 {
+				t.Errorf("the conversation is\n%s", show(r))
+			}
+			return say("ok"), nil
+		}
+		mustWork(t, h, m)
+		h.view.Tokens = 3000
+		h.begin("y")
+		has(t, stopped(t, work(t, h, m)), "limit")
 	}
 }

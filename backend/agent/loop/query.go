@@ -27,8 +27,9 @@ type query struct {
 	text string
 }
 
-// query asks and records the answer before anything follows from it. A model.Error
-// leaves nothing but the attempts that were told of.
+// query asks and records the answer before anything follows from it. Of one that failed
+// or was stopped there is left what it had begun to say, and the attempts that were
+// told of.
 func (t *turn) query(ctx context.Context, q *query) error {
 	q.id = domain.NewID("an")
 	saw := t.conv.last
@@ -40,14 +41,23 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	if q.tries > 0 {
 		retry.Attempts = q.tries
 	}
-	got := 0 // bytes of this attempt
+	got, attempt, keptOf := 0, 1, 0 // bytes of this attempt; its number, and that of the one whose text is kept
 	var lost model.Usage
+	var part strings.Builder // the text of this attempt
+	kept := ""               // and of the newest that broke off in its middle
+	broke := func() {
+		if first < 0 {
+			return
+		}
+		lost = lost.Plus(model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(got))})
+		kept, keptOf = part.String(), attempt
+		first, got = -1, 0
+		part.Reset()
+	}
 	retry.Notify = func(f model.Failed) {
 		d.again()
-		if first >= 0 {
-			lost = lost.Plus(model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(got))})
-		}
-		first, got = -1, 0
+		broke()
+		attempt = f.Attempt + 1
 		// That it is not recorded is no reason to give up the answer.
 		_ = t.room.Record(ctx, &event.ModelRetried{Turn: t.room.Turn(), Answer: q.id, Attempt: f.Attempt, Kind: string(f.Err.Kind), Status: f.Err.Status,
 			Reason: short(clean(reason(f.Err)), 2000), WaitMS: f.Wait.Milliseconds()})
@@ -57,12 +67,19 @@ func (t *turn) query(ctx context.Context, q *query) error {
 			first = t.l.cfg.Now().Sub(begun).Milliseconds()
 		}
 		got += len(p.Text) + len(p.Tool)
+		if p.Kind == model.KindText {
+			part.WriteString(p.Text)
+		}
 		if q.purpose == "" {
 			d.add(p)
 		}
 	})
 	if err != nil {
 		d.cancel()
+		broke()
+		if lost.Context() > 0 {
+			t.brokeOff(ctx, q, kept, keptOf, lost)
+		}
 		return err
 	}
 	d.end()
@@ -94,6 +111,18 @@ func (t *turn) query(ctx context.Context, q *query) error {
 		e.PartsBlob, e.Parts = &b, cutParts(e.Parts)
 	}
 	return t.room.Record(ctx, e)
+}
+
+// brokeOff records an answer of which no more will come: what the person saw of it is
+// kept, and what its attempts cost, by our guess, counts. The model is not shown it.
+func (t *turn) brokeOff(ctx context.Context, q *query, text string, attempt int, lost model.Usage) {
+	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Model: q.cfg.Name, Purpose: event.PurposeBroken, Stop: event.PurposeBroken,
+		CostNanos: q.cfg.Price.Cost(lost), Priced: q.cfg.Price != nil, Lost: lost.Context(), Size: int64(q.cfg.ContextSize()), Attempts: attempt}
+	if text = strings.ToValidUTF8(text, "\uFFFD"); text != "" && q.purpose == "" {
+		e.Parts = []event.ModelPart{{Kind: string(model.KindText), Text: short(text, inline/2)}}
+	}
+	// The turn ends as it does, whether this is recorded or not.
+	_ = t.room.Record(context.WithoutCancel(ctx), e)
 }
 
 func reason(e *model.Error) string {

@@ -106,7 +106,7 @@ function answered({ s, session, put }: About, d: Data<'model.answered'>, at: num
   s.answers[a.id] = a
   if (live?.answer === a.id) delete s.live[session.id]
   // What has nothing to read has no line of its own: its calls are lines.
-  if (!a.purpose && (a.parts.length || a.blob || a.stop === 'length' || a.stop === 'refused')) put.item({ kind: 'answer', answer: a.id, high: high(a) })
+  if ((!a.purpose && (a.parts.length || a.blob || a.stop === 'length' || a.stop === 'refused')) || (a.purpose === 'broken' && a.parts.length)) put.item({ kind: 'answer', answer: a.id, high: high(a) })
   put.session({ spent: plus(session.spent, spent), ...(a.purpose ? {} : { context: { used: a.used, size: a.size } }) })
   const turn = turnOf(session, a.turn)
   if (turn) put.turn(a.turn, { spent: plus(turn.spent ?? nothing(), spent) })
