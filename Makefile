@@ -87,7 +87,7 @@ image: build ## The guest image, into build/cache
 pages: setup-test build fakemodel ## The page in a browser against a real core
 	cd frontend && npm run --silent e2e
 
-shots: setup-test build ## A picture of every screen, both sizes and themes, into build/shots
+shots: setup-test build fakemodel ## A picture of every screen, both sizes and themes, into build/shots
 	node frontend/e2e/shots.mjs
 
 setup-test:

@@ -1,11 +1,12 @@
 // A picture of every screen in both sizes and themes, from a real core at real work.
 //
 //   node e2e/shots.mjs [FOLDER]     GLASSHOUSE_BIN, CHROMIUM; ONLY=session,review takes those alone
-import { mkdirSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
 import { chromium as driver } from 'playwright-core'
-import { checks, shop, work } from './showcase.mjs'
-import { chromium, World } from './world.mjs'
+import { spawn } from 'node:child_process'
+import { checks, job, shop, slow } from './showcase.mjs'
+import { binary, chromium, World } from './world.mjs'
 
 const out = resolve(process.argv[2] ?? join(import.meta.dirname, '../../build/shots'))
 mkdirSync(out, { recursive: true })
@@ -16,6 +17,8 @@ const w = new World()
 let browser
 let taken = 0
 let failed = 0
+let writing = false
+const servers = []
 
 /** Takes one screen in all four ways; go brings a fresh page to it. */
 async function screen(name, go) {
@@ -51,6 +54,18 @@ async function command(page, words) {
   await page.getByRole('combobox').fill(words)
   await page.keyboard.press('Enter')
 }
+/** Sets a model up that answers from a script. */
+async function model(name, script, format, price) {
+  const file = join(w.dir, `${name}.yaml`)
+  writeFileSync(file, script)
+  const server = spawn(process.env.GLASSHOUSE_FAKEMODEL ?? join(dirname(binary), 'fakemodel'), ['-script', file], { stdio: ['ignore', 'pipe', 'inherit'] })
+  servers.push(server)
+  const base_url = await new Promise((done, fail) => {
+    server.on('error', fail)
+    server.stdout.once('data', (b) => done(String(b).split('\n')[0]))
+  })
+  await w.api('PUT', `/v1/models/${name}`, { format, model: `shop-${name}`, base_url, ...(price ? { price } : {}) })
+}
 const session = async (page) => page.getByRole('navigation').getByText('Fix the failing').first().click()
 
 try {
@@ -67,10 +82,12 @@ try {
   const p = await making
   await w.api('POST', '/v1/projects', { source: w.src, machine_kind: 'local' })
   await screen('project', async (page) => page.getByRole('navigation').getByText('shop-api').first().click())
-  const s = await w.api('POST', '/v1/sessions', { project_id: p.id, title: 'Fix the failing checkout test', agent: 'playbook', checks })
-  await w.api('POST', '/v1/sessions', { project_id: p.id, title: 'Upgrade the test runner', agent: 'playbook' })
-  await w.api('POST', `/v1/sessions/${s.id}/turns`, { agent: 'playbook', input: work })
-  // The playbook ends at a host that nobody has used; its question stays open for the pictures.
+  await model('coder', job, 'anthropic', { input: 3, cache_read: 0.3, cache_write: 3.75, output: 15 })
+  await model('local', slow, 'openai-chat')
+  const s = await w.api('POST', '/v1/sessions', { project_id: p.id, title: 'Fix the failing checkout test', agent: 'model', model: 'coder', limit_nanos: 2e9, checks })
+  const upgrade = await w.api('POST', '/v1/sessions', { project_id: p.id, title: 'Upgrade the test runner', agent: 'model', model: 'local' })
+  await w.api('POST', `/v1/sessions/${s.id}/turns`, { agent: 'model', prompt: 'Make the checkout test pass, and look at the page.' })
+  // The job ends at a host that nobody has used; its question stays open for the pictures.
   for (let i = 0; ; i++) {
     const open = await w.api('GET', '/v1/approvals')
     if (open.length) break
@@ -84,6 +101,7 @@ try {
   })
   await screen('step', async (page) => {
     await session(page)
+    await command(page, 'First line')
     await page.locator('[data-step]', { hasText: 'cart/total.py' }).nth(1).click()
   })
   for (const name of ['Changes', 'Browser', 'Terminal', 'Files', 'Network']) {
@@ -107,6 +125,22 @@ try {
       }
     })
   }
+  await screen('answer', async (page) => {
+    await session(page)
+    await command(page, 'First line')
+    await page.locator('[data-step]', { hasText: 'cart/total.py' }).nth(1).click()
+    await page.getByRole('button', { name: /thought/i }).first().click()
+  })
+  await screen('writing', async (page) => {
+    await page.getByRole('navigation').getByText('Upgrade the test').first().click()
+    if (!writing) await w.api('POST', `/v1/sessions/${upgrade.id}/turns`, { agent: 'model', prompt: 'Which test runner should we use?' })
+    writing = true
+    await page.getByText('three ways to go').first().waitFor()
+    await page.waitForTimeout(1500)
+  })
+  await w.api('POST', `/v1/sessions/${upgrade.id}/cancel`, {})
+  await screen('stopped', async (page) => page.getByRole('navigation').getByText('Upgrade the test').first().click())
+  await screen('models', (page) => command(page, 'Models'))
   await screen('reviews', async (page) => {
     await session(page)
     await page.keyboard.press('v')
@@ -148,6 +182,7 @@ try {
 } finally {
   await browser?.close()
   await w.end()
+  for (const x of servers) x.kill()
 }
 console.log(`${taken} pictures in ${out}, ${failed} failed`)
 process.exitCode = failed ? 1 : 0

@@ -80,53 +80,46 @@ HTTPServer(("127.0.0.1", 5173), Page).serve_forever()
 `,
 }
 
-export const work = `name: Fix the failing checkout test
-steps:
-  - say: The checkout test fails. I look at it first.
-  - tool: exec
-    args: {argv: [python3, -m, unittest]}
-    expect: {exit: 1}
-  - tool: search
-    args: {pattern: "total_of"}
-  - tool: read
-    args: {path: cart/total.py}
-  - say: Prices are added as floats, so three stickers cost 0.30000000000000004. I count in cents.
-  - tool: edit
-    args: {path: cart/total.py, old: "        cents += line[\\"price\\"] * line[\\"qty\\"]\\n    return cents", new: "        cents += round(line[\\"price\\"] * 100) * line[\\"qty\\"]\\n        if cents > 10_000_000:\\n            raise ValueError(\\"too much for one order\\")\\n    return cents / 100"}
-  - tool: edit
-    args: {path: cart/total.py, old: "    return lines_total(lines) + SHIPPING", new: "    return round(lines_total(lines) + SHIPPING, 2)"}
-  - tool: edit
-    args: {path: cart/total.py, old: "    rows.append(\\"-\\" * 12)", new: "    rows.append(\\"=\\" * 12)"}
-  - tool: exec
-    args: {argv: [python3, -m, unittest]}
-    expect: {exit: 0}
-  - tool: write
-    args: {path: tests/test_limit.py, content: "import unittest\\n\\nfrom cart.total import total_of\\n\\n\\nclass Limit(unittest.TestCase):\\n    def test_one_order(self):\\n        with self.assertRaises(ValueError):\\n            total_of([{\\"name\\": \\"Car\\u200b\\", \\"price\\": 200_000, \\"qty\\": 1}])\\n"}
-  - tool: exec
-    args: {argv: [git, rm, -q, old/sum.py]}
-  - tool: edit
-    args: {path: .github/workflows/ci.yml, old: "      - run: python3 -m unittest", new: "      - run: python3 -m unittest -v\\n      - run: python3 scripts/seed.py"}
-  - say: Now the page itself, in the browser.
-  - tool: exec
-    args: {lang: bash, code: "setsid python3 serve.py >/tmp/serve.log 2>&1 & for i in $(seq 100); do curl -fsS -o /dev/null http://127.0.0.1:5173/ && exit 0; sleep 0.1; done; exit 1"}
-    expect: {exit: 0}
-  - tool: browser_open
-    args: {url: "http://127.0.0.1:5173/checkout"}
-  - tool: browser_snapshot
-    capture:
-      name: 'textbox "Name"[^\\n]*\\[(\\w+)\\]'
-      card: 'textbox "Card"[^\\n]*\\[(\\w+)\\]'
-  - tool: browser_type
-    args: {ref: "\${name}", text: "Ada Park"}
-  - tool: browser_type
-    args: {ref: "\${card}", text: "4242 4242 4242 4242"}
-  - tool: browser_screenshot
-  - tool: exec
-    args: {argv: [python3, -m, unittest]}
-    expect: {exit: 0}
-  - tool: exec
-    args: {argv: [curl, -fsS, -m, "600", "https://api.payments.example/v1/charges?env=staging"]}
-`
+const exec = (...argv) => ({ tool: 'exec', args: { argv } })
+const edit = (path, old, text) => ({ tool: 'edit', args: { path, old, new: text } })
+const plan = (...states) => ({ tool: 'plan', args: { items: ['See why the test fails', 'Count in cents', 'Limit an order, and test that', 'Look at the checkout page', 'Try the payment provider'].map((text, i) => ({ text, state: states[i] ?? 'open' })) } })
+const test = exec('python3', '-m', 'unittest')
+
+/** What a model says and does for the job, for the model server of tests (YAML holds JSON). */
+export const job = JSON.stringify({
+  served: 'shop-coder-2',
+  answers: [
+    { think: 'The person wants the checkout test to pass. I run it before I read anything, then look for the sum.', say: 'The checkout test fails. I look at it first.', calls: [plan('doing'), test, { tool: 'search', args: { pattern: 'total_of' } }, { tool: 'read', args: { path: 'cart/total.py' } }] },
+    {
+      think: '0.1 three times is 0.30000000000000004: the sum is kept in floats.',
+      say: 'Prices are added as floats, so three stickers cost `0.30000000000000004`. I count in cents:\n\n1. `lines_total` rounds each price to cents and refuses an order that is too large.\n2. `total_of` rounds once, at the end.',
+      calls: [
+        edit('cart/total.py', '        cents += line["price"] * line["qty"]\n    return cents', '        cents += round(line["price"] * 100) * line["qty"]\n        if cents > 10_000_000:\n            raise ValueError("too much for one order")\n    return cents / 100'),
+        edit('cart/total.py', '    return lines_total(lines) + SHIPPING', '    return round(lines_total(lines) + SHIPPING, 2)'),
+        edit('cart/total.py', '    rows.append("-" * 12)', '    rows.append("=" * 12)'),
+        test, plan('done', 'done', 'doing'),
+      ],
+    },
+    {
+      calls: [
+        { tool: 'write', args: { path: 'tests/test_limit.py', content: 'import unittest\n\nfrom cart.total import total_of\n\n\nclass Limit(unittest.TestCase):\n    def test_one_order(self):\n        with self.assertRaises(ValueError):\n            total_of([{"name": "Car\u200b", "price": 200_000, "qty": 1}])\n' } },
+        exec('git', 'rm', '-q', 'old/sum.py'),
+        edit('.github/workflows/ci.yml', '      - run: python3 -m unittest', '      - run: python3 -m unittest -v\n      - run: python3 scripts/seed.py'),
+      ],
+    },
+    { say: 'Now the page itself, in the browser.', calls: [plan('done', 'done', 'done', 'doing'), { tool: 'exec', args: { lang: 'bash', code: 'setsid python3 serve.py >/tmp/serve.log 2>&1 & for i in $(seq 100); do curl -fsS -o /dev/null http://127.0.0.1:5173/ && exit 0; sleep 0.1; done; exit 1' } }] },
+    { calls: [{ tool: 'browser_open', args: { url: 'http://127.0.0.1:5173/checkout' } }, { tool: 'browser_snapshot', args: {} }] },
+    { capture: { name: 'textbox "Name"[^\\n]*\\[(\\w+)\\]', card: 'textbox "Card"[^\\n]*\\[(\\w+)\\]' }, calls: [{ tool: 'browser_type', args: { ref: '${name}', text: 'Ada Park' } }, { tool: 'browser_type', args: { ref: '${card}', text: '4242 4242 4242 4242' } }, { tool: 'browser_screenshot', args: {} }] },
+    { say: 'The page shows the right sum. Last, the payment provider.', calls: [plan('done', 'done', 'done', 'done', 'doing'), test, exec('curl', '-fsS', '-m', '600', 'https://api.payments.example/v1/charges?env=staging')] },
+  ],
+})
+
+/** The beginning of a long answer, slowly. */
+export const slow = JSON.stringify({ served: 'shop-coder-2', answers: [
+  { fail: { kind: 'busy', retry_after: '1' } },
+  { say: 'I read the runner first.', calls: [plan('doing'), { tool: 'read', args: { path: 'tests/test_total.py' } }, { tool: 'list', args: { path: 'tests' } }, { tool: 'exec', args: { argv: 'pytest' } }] },
+  { think: 'Three ways. The smallest one first.', chunk: 8, delay_ms: 60, say: 'The tests use `unittest`, which needs no runner of its own. There are three ways to go:\n\n- keep `unittest` and add a report in the form that the server of builds reads;\n- move to `pytest`, which runs these tests as they are;\n- write a runner, which nobody should maintain.\n\n```python\nimport unittest\n\nclass Total(unittest.TestCase):\n    def test_three(self):\n        self.assertEqual(total_of(THREE), 5.40)\n```\n\nI would move to `pytest` in two steps, so that each of them can be reviewed by itself. '.repeat(12) },
+] })
 export const checks = [{ name: 'unit tests', code: 'python3 -m unittest' }]
 
 /** Writes the shop as a repository with one commit and gives its folder. */
