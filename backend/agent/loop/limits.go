@@ -71,17 +71,24 @@ func (t *turn) limits(v session.View) (out []limit) {
 	return out
 }
 
-// spending keeps the session's limits before an answer. It reports whether the person
-// was asked, and said to go on.
-func (t *turn) spending(ctx context.Context, v session.View, cfg model.Config) (asked bool, err error) {
+// reached keeps the session's limits before an answer.
+func (t *turn) reached(v session.View, cfg model.Config) error {
 	if v.Nanos > 0 && cfg.Price == nil {
-		return false, &agent.Stopped{Reason: fmt.Sprintf("the session may cost at most %s, but no price is known for the model %s, so that cannot be kept; set the model's price in its settings, or take the limit away",
+		return &agent.Stopped{Reason: fmt.Sprintf("the session may cost at most %s, but no price is known for the model %s, so that cannot be kept; set the model's price in its settings, or take the limit away",
 			dollars(v.Nanos), cfg.Name)}
 	}
 	for _, l := range t.limits(v) {
 		if l.used >= l.most {
-			return false, &agent.Stopped{Reason: fmt.Sprintf("the limit of %s is reached: %s of %s are used; raise it to go on", l.name, l.show(l.used), l.exact(l.most))}
+			return &agent.Stopped{Reason: fmt.Sprintf("the limit of %s is reached: %s of %s are used; raise it to go on", l.name, l.show(l.used), l.exact(l.most))}
 		}
+	}
+	return nil
+}
+
+// near asks the person before a limit of the session is reached, once for each. It
+// reports whether they were asked, and said to go on.
+func (t *turn) near(ctx context.Context, v session.View) (asked bool, err error) {
+	for _, l := range t.limits(v) {
 		// 80 % without overflow.
 		if l.used < l.most-l.most/100*(100-askAt) || t.conv.now.agreed[l.exact(l.most)] {
 			continue

@@ -184,6 +184,17 @@ func TestARequestThatAloneGoesOverALimit(t *testing.T) {
 				h.view.Limits = session.Limits{Nanos: 100 * c.limits.Nanos, Tokens: 100 * c.limits.Tokens}
 				h.begin("")
 				mustWork(t, h, m)
+				if context < 1_000_000 {
+					return
+				}
+				// With 90 % used a yes would lead nowhere: nobody is asked for one.
+				var used int64
+				for _, a := range recorded[*event.ModelAnswered](h) {
+					used += a.Context
+				}
+				h.view.Limits = session.Limits{Tokens: used * 10 / 9}
+				h.begin("more")
+				has(t, stopped(t, work(t, h, m)), "would go over the limit")
 			})
 		}
 	}

@@ -195,8 +195,8 @@ func (t *turn) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if asked, err := t.spending(ctx, v, cfg); err != nil || asked {
-		return err // the session may be another after the answer to a question
+	if err := t.reached(v, cfg); err != nil {
+		return err
 	}
 	if err := t.readAgents(ctx, cfg); err != nil {
 		return err
@@ -207,7 +207,10 @@ func (t *turn) ask(ctx context.Context) error {
 	budget := t.budget(cfg)
 	before := t.estimate(r, cfg)
 	if why := t.tooDear(v, cfg, min(before, budget)); why != "" {
-		return &agent.Stopped{Reason: why}
+		return &agent.Stopped{Reason: why} // nor is anybody asked whether to go on
+	}
+	if asked, err := t.near(ctx, v); err != nil || asked {
+		return err // the session may be another after the answer to a question
 	}
 	if t.full(r, before, budget) && t.rooms < mostRooms {
 		if made, err := t.makeRoom(ctx, client, cfg, r, vw, before, t.mostOutput(v, cfg, before)); err != nil || made {
