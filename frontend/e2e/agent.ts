@@ -64,7 +64,9 @@ export function forms(key: string): string[] {
   const b = Buffer.from(key)
   // Of base64 what does not depend on what stands before and after, at each of three places.
   const b64 = [0, 1, 2].map((n) => Buffer.concat([Buffer.alloc(n), b]).toString('base64').slice(n ? 4 : 0, -4))
-  return [key, ...b64, ...b64.map((x) => x.replaceAll('+', '-').replaceAll('/', '_')), b.toString('hex'), b.toString('hex').toUpperCase(), encodeURIComponent(key), encodeURI(key), JSON.stringify(key).slice(1, -1), JSON.stringify(JSON.stringify(key).slice(1, -1)).slice(1, -1),
+  // Parts that stay as they are however often the whole is escaped.
+  const parts = key.split(/[^\w+=/-]+/).filter((x) => x.length > 7)
+  return [key, ...parts, ...b64, ...b64.map((x) => x.replaceAll('+', '-').replaceAll('/', '_')), b.toString('hex'), b.toString('hex').toUpperCase(), encodeURIComponent(key), encodeURI(key), JSON.stringify(key).slice(1, -1), JSON.stringify(JSON.stringify(key).slice(1, -1)).slice(1, -1),
     key.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;'), key.replaceAll('"', '&quot;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')]
 }
 

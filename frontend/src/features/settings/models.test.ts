@@ -80,7 +80,8 @@ it('sends a key once, after the model it is for, and keeps it nowhere', async ()
   expect(field.type).toBe('password')
   expect(field.autocomplete).toBe('new-password')
   const nowhere = () => {
-    for (const form of [KEY, JSON.stringify(KEY).slice(1, -1), btoa(KEY), encodeURIComponent(KEY)]) {
+    // A part of it that stays as it is however often the whole is escaped.
+    for (const form of ['sk-test-0123456789', KEY, JSON.stringify(KEY).slice(1, -1), btoa(KEY), encodeURIComponent(KEY)]) {
       for (const s of [localStorage, sessionStorage]) expect(JSON.stringify({ ...s })).not.toContain(JSON.stringify(form).slice(1, -1))
       expect(shown(container)).not.toContain(form)
     }
