@@ -52,6 +52,30 @@ func TestCallLimit(t *testing.T) {
 	}
 }
 
+// Calls that may not run are not counted: a yes is a yes to as many more as it says.
+func TestCallsThatMayNotRunAreNotCounted(t *testing.T) {
+	h := newHouse(t)
+	h.ask = yes
+	h.begin("x")
+	var pairs []string
+	for i := range 2000 {
+		pairs = append(pairs, "exec", run("echo", fmt.Sprint(i)))
+	}
+	m := newMind(t, func(n int, _ model.Request) (model.Answer, error) {
+		switch {
+		case n == 0:
+			return calls(pairs...), nil
+		case n < 80:
+			return calls("exec", run("echo", fmt.Sprint("more ", n))), nil
+		}
+		return say("done"), nil
+	})
+	mustWork(t, h, m)
+	if len(h.asked) != 1 { // 32 and 79 are 111
+		t.Errorf("asked %d times: %v", len(h.asked), h.asked)
+	}
+}
+
 func TestCallLimitIsAHundred(t *testing.T) {
 	h := newHouse(t)
 	h.ask = func(agent.Question) agent.Reply {
@@ -446,7 +470,7 @@ func TestAnAnswerThatBrokeOffIsKept(t *testing.T) {
 			t.Fatal("no error")
 		}
 		as := recorded[*event.ModelAnswered](h)
-		if len(as) != 1 || as[0].Purpose != event.PurposeBroken || len(as[0].Parts) != 1 || as[0].Parts[0].Text != b.says || as[0].Lost < 3500 || as[0].CostNanos < 3500*10*1000 {
+		if len(as) != 1 || as[0].Purpose != event.PurposeBroken || len(as[0].Parts) != 1 || as[0].Parts[0].Text != b.says || as[0].Usage.Output < 3500 || as[0].CostNanos < 3500*10*1000 {
 			t.Fatalf("recorded %+v", as)
 		}
 		m.think = func(_ int, r model.Request) (model.Answer, error) {

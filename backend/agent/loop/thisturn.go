@@ -70,8 +70,8 @@ func (t *thisTurn) results(a *answer) {
 	for _, r := range a.results {
 		byKey[r.Key] = r
 	}
+	t.used += min(len(a.calls()), maxCalls) // no more of them may run
 	for _, c := range a.calls() {
-		t.used++
 		t.since = append(t.since, seen{signature(c), print(byKey[c.Key]), t.edits})
 	}
 	if n := len(t.since) - window; n > 0 {
