@@ -329,8 +329,8 @@ func (s *Service) Say(ctx context.Context, id domain.SessionID, turn domain.Turn
 	if err != nil {
 		return err
 	}
-	if len(text) > 32<<10 {
-		return &domain.Error{Code: domain.CodeTooLarge, Pointer: "/text", What: "the message is longer than 32 KiB", Hint: "shorten it, or put it into a file"}
+	if err := sayable("/text", "message", text); err != nil {
+		return err
 	}
 	e := a.event(actor, "", &event.Message{Turn: turn, Role: role, Text: text})
 	e.Origin = origin

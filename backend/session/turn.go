@@ -1,8 +1,10 @@
 package session
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,7 +49,29 @@ func (s *Service) StartTurn(ctx context.Context, id domain.SessionID, r TurnRequ
 	if err != nil {
 		return "", err
 	}
+	if err := sayable("/prompt", "prompt", r.Prompt); err != nil {
+		return "", err
+	}
 	return a.startTurn(ctx, r)
+}
+
+// maxSaid is how much may be said at once, in bytes as the log keeps it: a letter may
+// be four of them, and a quotation mark two.
+const maxSaid = 60 << 10
+
+// sayable says of a text that is too long in words of who wrote it.
+func sayable(pointer, name, text string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(text); err != nil {
+		return err
+	}
+	if b.Len() <= maxSaid {
+		return nil
+	}
+	return &domain.Error{Code: domain.CodeTooLarge, Pointer: pointer, What: fmt.Sprintf("the %s takes %d KiB as it is kept, at most %d can be", name, (b.Len()+1023)>>10, maxSaid>>10),
+		Hint: "shorten it, or put what is long into a file of the project and name that"}
 }
 
 func (a *actor) startTurn(ctx context.Context, r TurnRequest) (domain.TurnID, error) {

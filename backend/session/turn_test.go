@@ -198,3 +198,41 @@ func TestAgentsQuestionEndsWithItsTurn(t *testing.T) {
 		t.Errorf("%v", evs)
 	}
 }
+
+// What is said fits into the log in any language, and what does not is refused in words
+// of who wrote it, with nothing recorded.
+func TestHowMuchMayBeSaid(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct {
+		text string
+		fits bool
+	}{
+		{strings.Repeat("ü", 30_000), true},
+		{strings.Repeat("語", 20_000), true},
+		{strings.Repeat("a <b> & c\n", 3_200), true},
+		{strings.Repeat("ü", 32_768), false},
+		{strings.Repeat("\U0001F600", 32_768), false},
+		{strings.Repeat(`"`, 32_768), false},
+		{strings.Repeat("\x01", 32_768), false},
+	} {
+		s := b.session()
+		before := len(b.events(s, ""))
+		_, perr := b.svc.StartTurn(b.ctx(), s, TurnRequest{Prompt: c.text, Agent: "model", Actor: "person"})
+		merr := b.svc.Say(b.ctx(), s, "", "person", c.text, "person", domain.OriginHost)
+		for _, err := range []error{perr, merr} {
+			if c.fits {
+				if err != nil {
+					t.Errorf("%.4q: %v", c.text, err)
+				}
+				continue
+			}
+			var e *domain.Error
+			if !errors.As(err, &e) || e.Code != domain.CodeTooLarge || e.Pointer == "" || !strings.Contains(e.Hint, "file of the project") || strings.Contains(e.Error(), "payload") {
+				t.Errorf("%.4q: %v", c.text, err)
+			}
+		}
+		if n := len(b.events(s, "")); !c.fits && n != before {
+			t.Errorf("%d events became %d", before, n)
+		}
+	}
+}
