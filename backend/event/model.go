@@ -30,7 +30,7 @@ type (
 		Served string `json:"served,omitempty"`
 		// Purpose is empty for an answer of the conversation, "summary" for one about it,
 		// PurposeBroken for one that broke off and did not go on: a part of its text, and
-		// what it cost, by our guess.
+		// what all its attempts took, by our guess.
 		Purpose   string      `json:"purpose,omitempty"`
 		Parts     []ModelPart `json:"parts,omitempty"`
 		PartsBlob *Blob       `json:"parts_blob,omitempty"` // all parts, when too large; Parts are then cut

@@ -117,7 +117,7 @@ func (t *turn) query(ctx context.Context, q *query) error {
 // kept, and what its attempts cost, by our guess, counts. The model is not shown it.
 func (t *turn) brokeOff(ctx context.Context, q *query, text string, attempt int, lost model.Usage) {
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Model: q.cfg.Name, Purpose: event.PurposeBroken, Stop: event.PurposeBroken,
-		CostNanos: q.cfg.Price.Cost(lost), Priced: q.cfg.Price != nil, Lost: lost.Context(), Size: int64(q.cfg.ContextSize()), Attempts: attempt}
+		Usage: event.ModelUsage(lost), CostNanos: q.cfg.Price.Cost(lost), Priced: q.cfg.Price != nil, Size: int64(q.cfg.ContextSize()), Attempts: attempt}
 	if text = strings.ToValidUTF8(text, "\uFFFD"); text != "" && q.purpose == "" {
 		e.Parts = []event.ModelPart{{Kind: string(model.KindText), Text: short(text, inline/2)}}
 	}
