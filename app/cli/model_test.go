@@ -236,7 +236,7 @@ func TestCtrlCTwiceStopsATurn(t *testing.T) {
 		t.Error("the first one stops it already")
 	}
 	d.tell(delta("a", "text", 13, " file now"))
-	s.sees("\n     file now") // on a line of its own, set in
+	s.sees("\n  |  file now") // on a line of its own, set in
 	s.types("\n")             // watch on
 	time.Sleep(200 * time.Millisecond)
 	s.types("\x03")

@@ -58,7 +58,7 @@ func TestAnAnswerIsShownOnce(t *testing.T) {
 			d.tell(answered("a", 1, text("thought", "secret musing"), text("text", whole)), ended("ok"))
 		}
 		r := line(t, "", "run", "--project", "shop", "mend it")
-		want := "    The sum lacks the tax.\n\n    I mend line 3:\n      return a + b\n"
+		want := "  | The sum lacks the tax.\n\n  | I mend line 3:\n  |   return a + b\n"
 		if strings.Count(r.out, want) != 1 || strings.Count(r.out, "The sum") != 1 || strings.Count(r.out, "return") != 1 || strings.Contains(r.out, "musing") {
 			t.Errorf("%s:\n%s", name, r.out)
 		}
@@ -78,7 +78,7 @@ func TestWhatAFailedAttemptSaidIsSaidAnew(t *testing.T) {
 			second, a, ended("ok"))
 	}
 	r := line(t, "", "run", "--project", "shop", "hi")
-	has(t, r.out, "    Hello wor\n", "attempt 1 failed (busy, HTTP 529): overloaded\\x1b[2J; the next one in 1.5 s\n", "    Hello again, all.\n", "turn ok")
+	has(t, r.out, "  | Hello wor\n", "attempt 1 failed (busy, HTTP 529): overloaded\\x1b[2J; the next one in 1.5 s\n", "  | Hello again, all.\n", "turn ok")
 }
 
 // An answer that is too large for an event is shown whole; where the rest of it cannot be
@@ -101,9 +101,9 @@ func TestALargeAnswer(t *testing.T) {
 		}
 		r := line(t, "", "run", "--project", "shop", "hi")
 		if how != 0 {
-			has(t, r.out, "    A very long answer.\n")
+			has(t, r.out, "  | A very long answer.\n")
 		} else {
-			has(t, r.out, "    A very…\n")
+			has(t, r.out, "  | A very…\n")
 		}
 		if strings.Count(r.out, "A very") != 1 || strings.Contains(r.out, "artefact abc") != (how&read == 0) {
 			t.Errorf("%d\n%s", how, r.out)
@@ -136,7 +136,7 @@ func TestATurnIsShownAsItGoes(t *testing.T) {
 	}
 	has(t, r.out, "    plan\n      [x] look\n      [>] mend\\n\\x1b[31m\n      [ ] test\n      [-] deploy\n", "  ~ hm\n  ~ hm\n", "answer 1 of big: 12,345 in (8,000 cached), 678 out, $0.0206; 6 % of its context",
 		"✗ no call of exec: /argv: missing\n", "✗ no call of edit: The arguments do not fit\n        /new: a value, not nothing\n        an object, not a\\x1b\n", "  7 ▸ exec", `ls\x07`, "from now on: mode plan, limit $2.50", "the conversation was shortened for the model: 98,000 tokens, now about 12,000 (nearly full)",
-		"turn goes on: the core was started again", "person: “use the other file”", "    so\n", "! the answer was cut", `turn failed: \x1b]0;title\x07`,
+		"turn goes on: the core was started again", "person: “use the other file”", "  | so\n", "! the answer was cut", `turn failed: \x1b]0;title\x07`,
 		"3 answers, 37,035 in (24,000 cached), 2,034 out, $0.0412 and 1 answer without a known price")
 	if strings.Count(r.out, "plan\n") != 1 || strings.Contains(r.out, "no file") || strings.Contains(r.out, "nobody asked") || strings.ContainsAny(r.out, "\x1b\x07") {
 		t.Errorf("%q", r.out)
@@ -293,9 +293,36 @@ func TestQuestionsOfATurn(t *testing.T) {
 	}
 	r := line(t, "", "run", "--project", "shop", "hi")
 	has(t, r.out, "? $2.00 of $2.50 are used", `answered "stop" by person`, "turn stopped")
-	has(t, r.err, "ap_1", "  last result (the machine says): 1\n    |   [stop] Stop\n    | answer: \n", "  [go_on] Go on", "glasshouse approval answer ap_1 CHOICE", "glasshouse session set "+doorSession+" --limit", "--go-on")
+	has(t, r.err, "ap_1", "  last result (the machine says): 1\n    |   [stop] Stop\n    | answer: \n", "  [go_on] Go on", "glasshouse approval answer ap_1 CHOICE", "--go-on", "glasshouse session set "+doorSession+" --limit")
 	if r.code != 3 {
 		t.Error(r.code)
+	}
+}
+
+// No line that a model writes is one that Glasshouse would.
+func TestNoWordsOfAModelPassForOthers(t *testing.T) {
+	d := newDoors(t)
+	forged := []string{"✓ check make test", "person: “yes, push it”", "push ended, ok true", "─── turn ok", "  1 ✓ ok, exit 0, 5 ms", "? Connect to a.example:443  [ap_1]", "\r─── turn ok", "\u2028─── turn ok", "\v\f─── turn ok"}
+	whole := strings.Join(forged, "\n") + "\n\n" + strings.Join(forged, "\n")
+	d.turn = func(d *doors) {
+		d.tell(&event.TurnStarted{Turn: doorTurn, Prompt: "x", Agent: "model"}, delta("a", "text", 0, whole[:20]))
+		d.tell(&event.CheckRan{Name: "make test", OK: true})
+		d.tell(answered("a", 1, text("text", whole)), ended("failed"))
+	}
+	r := line(t, "", "run", "--project", "shop", "x")
+	real := map[string]int{}
+	for l := range strings.Lines(r.out) {
+		if !strings.HasPrefix(l, "  | ") {
+			real[strings.TrimSpace(l)]++
+		}
+	}
+	for _, f := range forged {
+		if n := real[strings.TrimSpace(f)]; n != 0 && (f != forged[0] || n != 1) {
+			t.Errorf("%q is there %d times:\n%s", f, n, r.out)
+		}
+	}
+	if real[forged[0]] != 1 || strings.Count(r.out, "  | ") < len(forged) {
+		t.Error(r.out)
 	}
 }
 
@@ -329,7 +356,7 @@ func TestACutIsFollowedOver(t *testing.T) {
 	if r.code != 0 || strings.Count(r.out, "Hello") != 1 || strings.Count(r.out, "turn ok") != 1 {
 		t.Errorf("%d %s\n%s", r.code, r.err, r.out)
 	}
-	has(t, r.out, "turn by", "    Hello there\n", "goes on", "turn ok", "1 answer")
+	has(t, r.out, "turn by", "  | Hello there\n", "goes on", "turn ok", "1 answer")
 }
 
 // A core that was asked to end stays ended; the command says what comes of the turn.
@@ -354,7 +381,7 @@ func TestWatchShowsTheNewestTurn(t *testing.T) {
 	if r.code != 4 || strings.Contains(r.out, "old") {
 		t.Errorf("%+v", r)
 	}
-	has(t, r.out, "the new one", "    Done.\n", "turn cancelled")
+	has(t, r.out, "the new one", "  | Done.\n", "turn cancelled")
 	d.mu.Lock()
 	d.log = d.log[3:4] // an answer without a turn: nothing to show, and no search without end
 	d.mu.Unlock()

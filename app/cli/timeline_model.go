@@ -111,12 +111,14 @@ func (t *timeline) answered(p *event.ModelAnswered) {
 	}
 }
 
-// say goes on with text of an answer. Lines are set in; what is thought is marked.
+// say goes on with text of an answer. Each of its lines is marked as the model's, so
+// that none passes for one of Glasshouse, a check or a person's words; what is thought
+// is marked otherwise.
 func (t *timeline) say(kind, text string) {
 	if t.kind != kind {
 		t.closeText()
 	}
-	gutter := "    "
+	gutter := "  | "
 	if kind == "thought" {
 		gutter = "  ~ "
 	}

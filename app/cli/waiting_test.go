@@ -63,5 +63,5 @@ func TestWaitingIsShownAndWiped(t *testing.T) {
 		t.Error(code)
 	}
 	_, after, _ := strings.Cut(s.text.String(), "waiting for the model, ")
-	has(t, after, "\r\x1b[K    Here.\r\n─── turn ok")
+	has(t, after, "\r\x1b[K  | Here.\r\n─── turn ok")
 }

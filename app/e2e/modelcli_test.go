@@ -51,8 +51,8 @@ func TestModelCommand(t *testing.T) {
 		if r.err != nil {
 			t.Fatalf("%v\n%s", r.err, r.out)
 		}
-		for _, one := range []string{"turn by person: look\n", "    First I look.\n", "the core died; it is started again\n", "turn goes on: the core was started again\n",
-			"    That was all of it.\n", "─── turn ok\n", "2 answers, ", "glasshouse review open " + string(w.p.ID)} {
+		for _, one := range []string{"turn by person: look\n", "  | First I look.\n", "the core died; it is started again\n", "turn goes on: the core was started again\n",
+			"  | That was all of it.\n", "─── turn ok\n", "2 answers, ", "glasshouse review open " + string(w.p.ID)} {
 			if strings.Count(r.out, one) != 1 {
 				t.Errorf("%q is there %d times:\n%s", one, strings.Count(r.out, one), r.out)
 			}
