@@ -153,13 +153,20 @@ func (w *modelWorld) spent(session string) {
 	if got != want {
 		w.t.Errorf("the session used %+v, the server reported %+v", got, want)
 	}
-	answers, cost := 0, int64(0)
+	answers, cost, sum, lost := 0, int64(0), int64(0), int64(0)
 	for _, a := range payloads[*event.ModelAnswered](w.World, session) {
 		answers++
+		sum += a.CostNanos
+		lost += a.Lost
 		cost += prices.Cost(model.Usage{Input: a.Usage.Input, CacheRead: a.Usage.CacheRead, CacheWrite: a.Usage.CacheWrite, Output: a.Usage.Output})
 	}
-	if v.Spent.CostNanos != cost || !v.Spent.Priced || v.Spent.Answers != answers || cost == 0 {
-		w.t.Errorf("it cost %d (priced %v) in %d answers, not %d in %d", v.Spent.CostNanos, v.Spent.Priced, v.Spent.Answers, cost, answers)
+	if v.Spent.CostNanos != sum || !v.Spent.Priced || v.Spent.Answers != answers || cost == 0 {
+		w.t.Errorf("it cost %d (priced %v) in %d answers, not %d in %d", v.Spent.CostNanos, v.Spent.Priced, v.Spent.Answers, sum, answers)
+	}
+	// What broke off is guessed: between all of it read and all of it written.
+	least, most := cost+prices.Cost(model.Usage{Input: lost}), cost+prices.Cost(model.Usage{Output: lost})
+	if sum < least-int64(answers) || sum > most+int64(answers) {
+		w.t.Errorf("the answers cost %d, with %d tokens lost not within %d and %d", sum, lost, least, most)
 	}
 	// The whole sum at the price, within half a billionth for each answer's rounding.
 	if d := prices.Cost(want) - cost; d > int64(answers) || d < -int64(answers) {
