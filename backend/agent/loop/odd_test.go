@@ -48,3 +48,18 @@ func TestCallsOfAnySizeAreRecorded(t *testing.T) {
 		})
 	}
 }
+
+// So it is with words that break off, which count in the limits whatever they are.
+func TestBrokenWordsOfAnySizeAreRecorded(t *testing.T) {
+	for _, one := range []string{"word ", "\x01", `"`, "\u2028", "\xff", "\U0001F600"} {
+		h := newHouse(t)
+		h.begin("x")
+		m := script(t)
+		if err := workWith(t, h, Config{Models: &breaking{mind: m, left: 100, says: strings.Repeat(one, 200_000)}}); err == nil {
+			t.Fatal("it did not break off")
+		}
+		if as := recorded[*event.ModelAnswered](h); len(as) != 1 || as[0].Purpose != event.PurposeBroken || len(as[0].Parts) != 1 || as[0].Parts[0].Text == "" || as[0].Usage.Output == 0 {
+			t.Errorf("%q: recorded %d", one, len(as))
+		}
+	}
+}

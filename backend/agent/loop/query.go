@@ -119,7 +119,11 @@ func (t *turn) brokeOff(ctx context.Context, q *query, text string, attempt int,
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Model: q.cfg.Name, Purpose: event.PurposeBroken, Stop: event.PurposeBroken,
 		Usage: event.ModelUsage(lost), CostNanos: q.cfg.Price.Cost(lost), Priced: q.cfg.Price != nil, Size: int64(q.cfg.ContextSize()), Attempts: attempt}
 	if text = strings.ToValidUTF8(text, "\uFFFD"); text != "" && q.purpose == "" {
-		e.Parts = []event.ModelPart{{Kind: string(model.KindText), Text: short(text, inline/2)}}
+		text = short(text, inline/2)
+		for raw, err := marshal(text); err == nil && len(raw) > inline; raw, err = marshal(text) {
+			text = short(text, len(text)/2) // what the log writes in several letters for one
+		}
+		e.Parts = []event.ModelPart{{Kind: string(model.KindText), Text: text}}
 	}
 	// The turn ends as it does, whether this is recorded or not.
 	_ = t.room.Record(context.WithoutCancel(ctx), e)
