@@ -60,9 +60,12 @@ func (x *exchange) ask() {
 		x.takeBack(c)
 		return
 	}
-	if !x.send(a, r, c) {
-		return
-	}
+	x.send(a, r, c)
+}
+
+// reckon takes an answer into the sums. It comes before the last of it is sent: a client
+// that has all of it may ask again, or ask for the sums, at once.
+func (x *exchange) reckon(a *Asked, r *reply, c choice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.r.Whole = true
@@ -250,25 +253,26 @@ func (x *exchange) reply(a *Asked, given Answer, c choice) *reply {
 	return r
 }
 
-// send writes an answer and reports whether it was sent whole.
-func (x *exchange) send(a *Asked, r *reply, c choice) bool {
+// send writes an answer.
+func (x *exchange) send(a *Asked, r *reply, c choice) {
 	if !a.Stream {
 		body := x.face.whole(r)
 		switch {
 		case c.a.MidError != nil:
 			x.fail(failure{kind: c.a.MidError.Kind})
-			return false
+			return
 		case c.a.Stall != nil:
 			<-x.ctx.Done()
-			return false
+			return
 		case c.a.Cut != nil:
 			x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 			x.header(200, "application/json")
 			x.cut(body[:min(len(body)-1, max(1, c.a.Cut.AfterBytes))], c.a.Cut.How)
-			return false
+			return
 		}
+		x.reckon(a, r, c)
 		x.json(200, body)
-		return true
+		return
 	}
 	frames := x.face.stream(r, first(c.a.Chunk, x.script.Chunk, 12))
 	last := len(frames)
@@ -280,6 +284,7 @@ func (x *exchange) send(a *Asked, r *reply, c choice) bool {
 	case c.a.Cut != nil && c.a.Cut.AfterEvents > 0:
 		last = min(c.a.Cut.AfterEvents, last-1)
 	}
+	whole := c.a.MidError == nil && c.a.Stall == nil && c.a.Cut == nil
 	frames = frames[:last]
 	if c.a.MidError != nil {
 		frames = append(frames, x.face.midError(x.told(failure{kind: c.a.MidError.Kind}))...)
@@ -288,35 +293,35 @@ func (x *exchange) send(a *Asked, r *reply, c choice) bool {
 	flush := x.w.(http.Flusher)
 	flush.Flush()
 	total := 0
-	for _, f := range frames {
+	for i, f := range frames {
 		if d := first(c.a.DelayMS, x.script.DelayMS); d > 0 && !x.wait(d) {
 			x.takeBack(c)
-			return false
+			return
 		}
 		b := f.bytes()
 		if cut := c.a.Cut; cut != nil && cut.AfterBytes > 0 && total+len(b) >= cut.AfterBytes {
 			x.cut(b[:cut.AfterBytes-total], cut.How)
-			return false
+			return
 		}
 		total += len(b)
 		x.sent.Write(b)
+		if whole && i == len(frames)-1 {
+			x.reckon(a, r, c)
+		}
 		if _, err := x.w.Write(b); err != nil {
-			x.takeBack(c)
-			return false
+			if i < len(frames)-1 {
+				x.takeBack(c)
+			}
+			return
 		}
 		flush.Flush()
 	}
 	switch {
 	case c.a.Cut != nil:
 		x.cut(nil, c.a.Cut.How)
-		return false
 	case c.a.Stall != nil:
 		<-x.ctx.Done()
-		return false
-	case c.a.MidError != nil:
-		return false
 	}
-	return true // a client that has all of it may be gone already
 }
 
 func first(ns ...int) int {

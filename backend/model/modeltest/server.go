@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"glasshouse/backend/model"
@@ -33,8 +32,7 @@ type Server struct {
 	given    map[*Answer]int // how often
 	again    []choice        // taken back: their client left before the end
 	whole    map[string]choice
-	active   atomic.Int32 // requests that are being answered
-	answers  int          // over all
+	answers  int // over all
 	captured map[string]string
 	requests []*Request
 	faults   []Fault
@@ -160,18 +158,12 @@ func (s *Server) Faults() []Fault {
 	return slices.Clone(s.faults)
 }
 
-// Usage is the sum of what whole answers reported. An answer may still be on its way to
-// being counted when a client has all of it, so this gives those that run a moment.
+// Usage is the sum of what whole answers reported.
 func (s *Server) Usage() model.Usage {
-	for end := time.Now().Add(settle); s.active.Load() > 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usage
 }
-
-const settle = 500 * time.Millisecond
 
 // Left is how many entries of the script were not given yet, the keyed ones not counted.
 func (s *Server) Left() int {
@@ -218,8 +210,6 @@ func (s *Server) fault(r *Request, kind, text string) {
 const maxBody = 64 << 20
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	s.active.Add(1)
-	defer s.active.Add(-1)
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	r := &Request{Time: time.Now(), Method: req.Method, Path: req.URL.Path, Header: req.Header.Clone(), Body: body}
 	s.mu.Lock()
