@@ -35,7 +35,7 @@ type piece struct {
 // grow counts bytes that are kept.
 func (a *assembly) grow(n int) error {
 	if a.size += n; a.size > maxAnswer {
-		return tooLarge("answer", maxAnswer)
+		return tooLarge("an answer", maxAnswer)
 	}
 	return nil
 }

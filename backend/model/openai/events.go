@@ -70,7 +70,7 @@ func (e *events) next() (event, error) {
 			}
 			ev.data = append(ev.data, value...)
 			if len(ev.data) > e.most {
-				return event{}, tooLarge("event", e.most)
+				return event{}, tooLarge("an event", e.most)
 			}
 			has, e.any = true, true
 		case "event":
@@ -119,7 +119,7 @@ func (e *events) line() ([]byte, error) {
 			_, _ = e.r.Discard(i + 1)
 		}
 		if len(e.buf) > e.most {
-			return nil, tooLarge("line", e.most)
+			return nil, tooLarge("a line", e.most)
 		}
 		if i >= 0 {
 			return bytes.TrimPrefix(e.buf, []byte("\ufeff")), nil

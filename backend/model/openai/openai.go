@@ -231,7 +231,7 @@ func decodeWhole(br *bufio.Reader, read reader) (model.Answer, error) {
 		return model.Answer{}, err
 	}
 	if len(body) > maxEvent {
-		return model.Answer{}, tooLarge("body", maxEvent)
+		return model.Answer{}, tooLarge("a body", maxEvent)
 	}
 	if err := checkJSON(body); err != nil {
 		return model.Answer{}, err
@@ -254,5 +254,5 @@ func protocol(format string, args ...any) error {
 }
 
 func tooLarge(what string, most int) error {
-	return protocol("the server sent a %s of more than %d MiB", what, most>>20)
+	return protocol("the server sent %s of more than %d MiB", what, most>>20)
 }

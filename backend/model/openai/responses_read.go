@@ -69,7 +69,7 @@ func (r *reply) event(e event) (bool, error) {
 			return false, protocol("the server sent more than %d items in one answer", 4*maxCalls)
 		}
 		if r.held += len(ev.Item.RawJSON()); r.held > maxEvent {
-			return false, tooLarge("answer", maxEvent)
+			return false, tooLarge("an answer", maxEvent)
 		}
 		r.items = append(r.items, item{ev.OutputIndex, ev.Item})
 	case "response.completed", "response.incomplete", "response.done":
@@ -94,7 +94,7 @@ func (r *reply) event(e event) (bool, error) {
 // show tells a delta. Its bytes are not kept, but a server may not send them for ever.
 func (r *reply) show(d model.Delta) error {
 	if r.shown += len(d.Text) + len(d.Tool); r.shown > maxAnswer {
-		return tooLarge("answer", maxAnswer)
+		return tooLarge("an answer", maxAnswer)
 	}
 	if d.Text != "" || d.Tool != "" {
 		r.tell(d)
