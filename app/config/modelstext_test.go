@@ -37,7 +37,7 @@ func TestModelsManyChanges(t *testing.T) {
 					c.KeyEnv, c.Effort, c.TextOnly = "K", "low", true
 				}
 				if r.IntN(2) == 0 {
-					c.Context, c.MaxOutput = 5000+r.IntN(2), 300
+					c.Context, c.MaxOutput = 9000+r.IntN(2), 300
 				}
 				if r.IntN(2) == 0 {
 					c.Price = &model.Price{Input: float64(r.IntN(3)), Output: 0.5, CacheRead: float64(r.IntN(2)) / 4}

@@ -105,8 +105,8 @@ func (c Config) Check() error {
 		return bad("model", "the server's name for the model is missing or holds spaces", "give it as the server lists it")
 	case c.KeyEnv != "" && !envForm.MatchString(c.KeyEnv):
 		return bad("key_env", "key_env is no name of an environment variable", "give the variable's name, never the key itself")
-	case c.Context != 0 && (c.Context < 4000 || c.Context > 100_000_000):
-		return bad("context", fmt.Sprintf("context is %d", c.Context), "give at least 4000 tokens, or 0 for the usual")
+	case c.Context != 0 && (c.Context < 8000 || c.Context > 100_000_000):
+		return bad("context", fmt.Sprintf("context is %d", c.Context), "give at least 8000 tokens, or 0 for the usual")
 	case c.MaxOutput != 0 && (c.MaxOutput < 256 || c.MaxOutput > 10_000_000):
 		return bad("max_output", fmt.Sprintf("max_output is %d", c.MaxOutput), "give at least 256 tokens, or 0 for the usual")
 	case c.Effort != "" && c.Effort != "low" && c.Effort != "medium" && c.Effort != "high":

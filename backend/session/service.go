@@ -334,7 +334,15 @@ func (s *Service) Say(ctx context.Context, id domain.SessionID, turn domain.Turn
 	}
 	e := a.event(actor, "", &event.Message{Turn: turn, Role: role, Text: text})
 	e.Origin = origin
-	_, err = s.cfg.Log.Append(ctx, e)
+	if derr := a.do(ctx, func() {
+		if a.d.State == domain.SessionEnded && role == "person" {
+			err = domain.E(domain.CodeConflict, "the session has ended; nobody reads the message", "start a session and say it there", nil)
+			return
+		}
+		_, err = a.append(ctx, e)
+	}); derr != nil {
+		return derr
+	}
 	return err
 }
 

@@ -236,3 +236,18 @@ func TestHowMuchMayBeSaid(t *testing.T) {
 		}
 	}
 }
+
+// What is said in a session that has ended reaches nobody, and says so.
+func TestAnEndedSessionTakesNoMessages(t *testing.T) {
+	b := newBench(t)
+	s := b.session()
+	if err := b.svc.End(b.ctx(), s, "person"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.svc.Say(b.ctx(), s, "", "person", "hello?", "person", domain.OriginHost); domain.CodeOf(err) != domain.CodeConflict {
+		t.Error(err)
+	}
+	if evs := b.events(s, ""); has(evs, "message") {
+		t.Errorf("%v", evs)
+	}
+}
