@@ -7,6 +7,7 @@ func init() {
 	reg[ModelTold]()
 	reg[ModelRetried]()
 	reg[MessageDelta]()
+	reg[MessageSoFar]()
 	reg[PlanUpdated]()
 	reg[ContextCompacted]()
 	reg[SessionChanged]()
@@ -107,6 +108,18 @@ type (
 		Offset  int64         `json:"offset"`
 		Text    string        `json:"text"`
 	}
+	// MessageSoFar is transient: what was told by message.delta of an answer that is being
+	// written, said again now and then for those who came later. Text and Thought are the
+	// newest part of each; the ends are the offsets after them.
+	MessageSoFar struct {
+		Turn       domain.TurnID `json:"turn_id"`
+		Answer     string        `json:"answer_id"`
+		Attempt    int           `json:"attempt"`
+		Text       string        `json:"text"`
+		TextEnd    int64         `json:"text_end"`
+		Thought    string        `json:"thought"`
+		ThoughtEnd int64         `json:"thought_end"`
+	}
 	// PlanUpdated: what an agent means to do, whole.
 	PlanUpdated struct {
 		Turn  domain.TurnID `json:"turn_id"`
@@ -147,6 +160,7 @@ func (*ModelAnswered) EventType() Type    { return "model.answered" }
 func (*ModelTold) EventType() Type        { return "model.told" }
 func (*ModelRetried) EventType() Type     { return "model.retried" }
 func (*MessageDelta) EventType() Type     { return "message.delta" }
+func (*MessageSoFar) EventType() Type     { return "message.so_far" }
 func (*PlanUpdated) EventType() Type      { return "plan.updated" }
 func (*ContextCompacted) EventType() Type { return "context.compacted" }
 func (*SessionChanged) EventType() Type   { return "session.changed" }

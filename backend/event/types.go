@@ -436,7 +436,7 @@ func (*PushEnded) EventType() Type         { return "push.ended" }
 // Transient reports whether events of a type are never stored.
 func Transient(t Type) bool {
 	switch t {
-	case "browser.changed", "machine.progress", "message.delta", "machine.stats", "step.output", "files.touched":
+	case "browser.changed", "machine.progress", "message.delta", "message.so_far", "machine.stats", "step.output", "files.touched":
 		return true
 	}
 	return false

@@ -68,6 +68,9 @@ func TestDeltasAreJoined(t *testing.T) {
 	d := newDeltas(func(p event.Payload) { told = append(told, p.(*event.MessageDelta)) }, "t", "an")
 	var fire func()
 	d.after = func(wait time.Duration, f func()) *time.Timer {
+		if wait == soFarEvery {
+			return time.NewTimer(time.Hour)
+		}
 		if wait != deltaWait {
 			t.Errorf("waits %v", wait)
 		}
@@ -121,6 +124,49 @@ func TestDeltasAreJoined(t *testing.T) {
 	fire()
 	if len(told) != len(want)+1 {
 		t.Error("something was told after the end")
+	}
+}
+
+// Who comes in the middle of an answer is told what was said before.
+func TestWhatWasToldIsSaidAgain(t *testing.T) {
+	var told []*event.MessageSoFar
+	d := newDeltas(func(p event.Payload) {
+		if s, ok := p.(*event.MessageSoFar); ok {
+			told = append(told, s)
+		}
+	}, "t", "an")
+	var fire func()
+	d.after = func(wait time.Duration, f func()) *time.Timer {
+		if wait == soFarEvery {
+			fire = f
+		}
+		return time.NewTimer(time.Hour)
+	}
+	d.add(model.Delta{Kind: model.KindThought, Text: "hm"})
+	d.add(model.Delta{Kind: model.KindText, Text: "one "})
+	d.add(model.Delta{Kind: model.KindCall, Tool: "exec", Text: "{"})
+	fire()
+	if len(told) != 1 || *told[0] != (event.MessageSoFar{Turn: "t", Answer: "an", Attempt: 1, Text: "one ", TextEnd: 4, Thought: "hm", ThoughtEnd: 2}) {
+		t.Fatalf("%+v", told)
+	}
+	d.add(model.Delta{Kind: model.KindText, Text: strings.Repeat("ä line\n", 5000)})
+	fire()
+	if g := told[1]; len(g.Text) > soFarSize || !strings.HasPrefix(g.Text, "ä line\n") || g.TextEnd != 40004 || !utf8.ValidString(g.Text) {
+		t.Errorf("%d bytes, %.20q, end %d", len(g.Text), g.Text, g.TextEnd)
+	}
+	stale := fire
+	d.again()
+	stale()
+	d.add(model.Delta{Kind: model.KindText, Text: "two"})
+	d.add(model.Delta{Kind: model.KindThought, Text: "x"})
+	fire()
+	if g := told[len(told)-1]; len(told) != 3 || g.Text != "two" || g.Thought != "" || g.Attempt != 2 {
+		t.Errorf("%d, %+v", len(told), g)
+	}
+	d.end()
+	fire()
+	if len(told) != 3 {
+		t.Error("it is said after the end")
 	}
 }
 

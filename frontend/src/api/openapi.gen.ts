@@ -1572,6 +1572,18 @@ export interface components {
             tool?: string;
             turn_id: string;
         };
+        EventMessageSoFar: {
+            answer_id: string;
+            /** Format: int64 */
+            attempt: number;
+            text: string;
+            /** Format: int64 */
+            text_end: number;
+            thought: string;
+            /** Format: int64 */
+            thought_end: number;
+            turn_id: string;
+        };
         EventModelAnswered: {
             answer_id: string;
             /** Format: int64 */
@@ -1677,6 +1689,7 @@ export interface components {
             "machine.stats": components["schemas"]["EventMachineStats"];
             message: components["schemas"]["EventMessage"];
             "message.delta": components["schemas"]["EventMessageDelta"];
+            "message.so_far": components["schemas"]["EventMessageSoFar"];
             "model.answered": components["schemas"]["EventModelAnswered"];
             "model.retried": components["schemas"]["EventModelRetried"];
             "model.told": components["schemas"]["EventModelTold"];

@@ -63,6 +63,36 @@ describe('sums', () => {
   })
 })
 
+describe('an answer that was begun before the page looked on', () => {
+  const soFar = (text: string, end: number, attempt = 1, thought = '') => ev('message.so_far', { turn_id: 't1', answer_id: 'an1', attempt, text, text_end: end, thought, thought_end: thought.length })
+  it('is whole once what was written is said again, and goes on', () => {
+    const s = fold(begun(), delta(1, 'text', 6, 'world'))
+    expect(live(s)).toMatchObject({ text: 'world', more: { text: true } })
+    apply(s, soFar('hello world', 11, 1, 'hm'))
+    expect(live(s)).toMatchObject({ text: 'hello world', thought: 'hm', more: { text: false, thought: false } })
+    apply(s, delta(1, 'text', 11, '!'))
+    expect(live(s)).toMatchObject({ text: 'hello world!' })
+    // Who has all of it takes nothing back.
+    apply(s, soFar('hello world', 11))
+    expect(live(s)).toMatchObject({ text: 'hello world!', thought: 'hm' })
+  })
+  it('is seen although nothing more comes', () => {
+    const s = fold(begun(), soFar('words', 5))
+    expect(live(s)).toMatchObject({ answer: 'an1', text: 'words', more: { text: false } })
+  })
+  it('says that its beginning is missing when only the end is told', () => {
+    expect(live(fold(begun(), soFar('the end', 20_000)))).toMatchObject({ text: 'the end', more: { text: true } })
+  })
+  it('is not brought back by words of an attempt that failed, or when it is whole', () => {
+    const s = fold(begun(), delta(1, 'text', 0, 'new', { attempt: 2 }))
+    apply(s, soFar('old', 3))
+    expect(live(s)).toMatchObject({ text: 'new', attempt: 2 })
+    apply(s, answered(1, [text('new')]))
+    apply(s, soFar('new', 3, 2))
+    expect(live(s)).toBeUndefined()
+  })
+})
+
 describe('settings of a session', () => {
   it('begin with the session and change one by one', () => {
     const s = fold(project(), modelSession({ limit_nanos: 2e9 }), ev('session.changed', { mode: 'ask' }), ev('session.changed', { model: 'small', limit_tokens: 5 }))

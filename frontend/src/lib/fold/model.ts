@@ -48,6 +48,9 @@ export function foldModel(about: About, e: Envelope) {
     case 'message.delta':
       if (session) written(about, session.id, e.data, e.at)
       break
+    case 'message.so_far':
+      if (session) soFar(about, session.id, e.data, e.at)
+      break
     case 'plan.updated':
       put.session({ plan: { turn: e.data.turn_id, items: (e.data.items ?? []).map((i) => ({ text: i.text, state: STATES.has(i.state) ? (i.state as PlanItem['state']) : 'open' })), at: e.at } })
       break
@@ -144,6 +147,24 @@ const CALLS = 64
 const ARGS = 4096
 /** What stands for a piece that did not come. */
 export const GAP = '\n[…]\n'
+
+/** What was written before this page looked on: taken where something is missing. */
+function soFar({ s }: About, id: string, d: Data<'message.so_far'>, at: number) {
+  if (s.answers[d.answer_id]) return
+  const was = s.live[id]
+  if (was?.answer === d.answer_id && d.attempt < was.attempt) return
+  const same = was?.answer === d.answer_id && was.attempt === d.attempt ? was : undefined
+  const take = (kind: 'text' | 'thought', text: string, end: number) => {
+    if (same && (same.came[kind] > end || (same.came[kind] === end && !same.more[kind]))) return { text: same[kind], more: same.more[kind], came: same.came[kind] }
+    return { text, more: bytesOf(text) < end, came: end }
+  }
+  const text = take('text', d.text, d.text_end)
+  const thought = take('thought', d.thought, d.thought_end)
+  s.live[id] = {
+    answer: d.answer_id, turn: d.turn_id, attempt: d.attempt, at, calls: [], ...same,
+    text: text.text, thought: thought.text, more: { text: text.more, thought: thought.more }, came: { text: text.came, thought: thought.came, call: same?.came.call ?? 0 },
+  }
+}
 
 function written({ s }: About, id: string, d: Data<'message.delta'>, at: number) {
   if (s.answers[d.answer_id]) return // It came late: the answer itself is there.
