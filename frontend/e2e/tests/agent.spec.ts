@@ -237,10 +237,11 @@ answers:
 })
 
 test('a limit asks near it and stops at it; a repeated call asks too', async ({ stage }) => {
-  const cost = 'usage: {input: 100000, output: 1000}'
+  // $0.105 each: after eight the person is asked, and after nine the next would go over.
+  const cost = 'usage: {input: 30000, output: 1000}'
   const { site, page, fake, check } = await stage(`
 answers:
-${[1, 2, 3, 4].map((n) => `  - {say: "Step ${n}.", calls: [{tool: exec, args: {argv: [echo, "${n}"]}}], ${cost}}`).join('\n')}
+${[1, 2, 3, 4, 5, 6, 7, 8, 9].map((n) => `  - {say: "Step ${n}.", calls: [{tool: exec, args: {argv: [echo, "${n}"]}}], ${cost}}`).join('\n')}
   - say: All is done.
   - {calls: [{tool: exec, args: {argv: [sh, greet.sh]}}], repeat: 3}
   - say: I was told.
@@ -256,12 +257,12 @@ ${[1, 2, 3, 4].map((n) => `  - {say: "Step ${n}.", calls: [{tool: exec, args: {a
     await page.keyboard.press('Enter')
     await expect(page.getByRole('button', { name: 'Spending limit: Limit $1.00' })).toBeVisible()
   })
-  await wrote(page, 'Four steps')
+  await wrote(page, 'Nine steps')
   const card = page.getByRole('region', { name: /^Question: .*limit of what the session may cost/ })
   await test.step('near it the person is asked, with figures', async () => {
     await expect(card).toBeVisible()
     await expect(card).toContainText('$1.00')
-    await expect(card).toContainText('$0.945')
+    await expect(card).toContainText('$0.84')
     await themes(site)
     await card.getByRole('button', { name: /^Go on/ }).click()
   })
