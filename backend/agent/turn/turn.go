@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -61,8 +63,85 @@ type Service struct {
 
 // running is one turn under way.
 type running struct {
-	cancel context.CancelCauseFunc
+	ctx    context.Context
+	stop   context.CancelCauseFunc
+	before *running      // the one whose place it takes, which may need a moment to end
 	done   chan struct{} // closed when its end is recorded, or the core leaves
+}
+
+// enter takes a session's place before its turn is recorded, so that a stop that comes
+// right after the record finds it.
+func (s *Service) enter(id domain.SessionID) *running {
+	r := &running{done: make(chan struct{})}
+	r.ctx, r.stop = context.WithCancelCause(s.ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.before = s.running[id]
+	s.running[id] = r
+	return r
+}
+
+// exit gives it up again; what it took the place of and still runs has it back.
+func (s *Service) exit(id domain.SessionID, r *running) {
+	r.stop(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(r.done)
+	if s.running[id] != r {
+		return
+	}
+	delete(s.running, id)
+	if b := r.before; b != nil && !b.over() {
+		s.running[id] = b
+	}
+}
+
+// wait returns when what r took the place of is over.
+func (s *Service) wait(r *running) {
+	s.mu.Lock()
+	b := r.before
+	s.mu.Unlock()
+	if b == nil {
+		return
+	}
+	<-b.done // its end is recorded; its goroutine may need a moment more
+	s.mu.Lock()
+	r.before = nil
+	s.mu.Unlock()
+}
+
+// cancel stops what runs in a session. The function it returns waits for the end of
+// that; nil = nothing runs.
+func (s *Service) cancel(id domain.SessionID) func(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*running
+	for r := s.running[id]; r != nil; r = r.before {
+		r.stop(session.ErrCancelled)
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		for _, r := range all {
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}
+}
+
+func (r *running) over() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // New returns a service that runs nothing yet.
@@ -96,10 +175,12 @@ func (s *Service) Start(ctx context.Context, id domain.SessionID, spec Spec, r s
 		return "", err
 	}
 	r.Agent = spec.Kind
+	place := s.enter(id)
 	if rm.turn, err = s.cfg.Sessions.StartTurn(ctx, id, r); err != nil {
+		s.exit(id, place)
 		return "", err
 	}
-	s.run(rm, ag, r.Prompt)
+	s.run(place, rm, ag, r.Prompt)
 	return rm.turn, nil
 }
 
@@ -129,7 +210,7 @@ func (s *Service) Resume(ctx context.Context) {
 			giveUp("Glasshouse ended while the turn was running, and its agent could not go on: " + err.Error())
 			continue
 		}
-		s.run(rm, ag, t.Prompt)
+		s.run(s.enter(t.Session), rm, ag, t.Prompt)
 	}
 }
 
@@ -137,26 +218,11 @@ func (s *Service) Resume(ctx context.Context) {
 const maxTries = 3
 
 // run works on a turn to its recorded end, in the background.
-func (s *Service) run(rm *room, ag agent.Agent, prompt string) {
-	ctx, cancel := context.WithCancelCause(s.ctx)
-	r := &running{cancel: cancel, done: make(chan struct{})}
-	s.mu.Lock()
-	before := s.running[rm.id]
-	s.running[rm.id] = r
-	s.mu.Unlock()
+func (s *Service) run(r *running, rm *room, ag agent.Agent, prompt string) {
+	ctx := r.ctx
 	s.wg.Go(func() {
-		defer func() {
-			cancel(nil)
-			s.mu.Lock()
-			if s.running[rm.id] == r {
-				delete(s.running, rm.id)
-			}
-			s.mu.Unlock()
-			close(r.done)
-		}()
-		if before != nil {
-			<-before.done // its end is recorded; its goroutine may need a moment more
-		}
+		defer s.exit(rm.id, r)
+		s.wait(r)
 		err := work(ctx, ag, rm, prompt)
 		if s.ctx.Err() != nil {
 			return // the next core goes on with it, or ends it as interrupted
@@ -200,32 +266,21 @@ func outcome(ctx context.Context, err error) (result, reason string) {
 // Stop ends what a session does: its turn, if one runs, and all its steps. It returns
 // once they ended.
 func (s *Service) Stop(ctx context.Context, id domain.SessionID) error {
-	s.mu.Lock()
-	r := s.running[id]
-	s.mu.Unlock()
-	if r != nil {
-		r.cancel(session.ErrCancelled)
-	}
-	if err := s.cfg.Sessions.Cancel(ctx, id, ""); err != nil || r == nil {
+	wait := s.cancel(id)
+	if err := s.cfg.Sessions.Cancel(ctx, id, ""); err != nil || wait == nil {
 		return err
 	}
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return wait(ctx)
 }
 
 // StopAll stops every turn and cancels every step.
 func (s *Service) StopAll(ctx context.Context) error {
 	s.mu.Lock()
-	var ids []domain.SessionID
-	for id, r := range s.running {
-		r.cancel(session.ErrCancelled)
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(s.running))
 	s.mu.Unlock()
+	for _, id := range ids {
+		s.cancel(id) // all at once, before anything is waited for
+	}
 	errs := []error{s.cfg.Sessions.CancelAll(ctx)}
 	for _, id := range ids {
 		errs = append(errs, s.Stop(ctx, id))
@@ -235,10 +290,7 @@ func (s *Service) StopAll(ctx context.Context) error {
 
 // End ends a session and what works in it; it returns once nothing does.
 func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Actor) error {
-	s.mu.Lock()
-	r := s.running[id]
-	s.mu.Unlock()
-	if r != nil {
+	if wait := s.cancel(id); wait != nil {
 		if err := s.Stop(ctx, id); err != nil {
 			return err
 		}
@@ -248,19 +300,10 @@ func (s *Service) End(ctx context.Context, id domain.SessionID, actor domain.Act
 		return err
 	}
 	// A turn that began meanwhile ended with its session, and its agent does not know.
-	s.mu.Lock()
-	r = s.running[id]
-	s.mu.Unlock()
-	if r == nil {
-		return err
+	if wait := s.cancel(id); wait != nil {
+		err = errors.Join(err, wait(ctx))
 	}
-	r.cancel(session.ErrCancelled)
-	select {
-	case <-r.done:
-		return err
-	case <-ctx.Done():
-		return errors.Join(err, context.Cause(ctx))
-	}
+	return err
 }
 
 // Leave lets go of the turns that run; call it before the sessions leave.

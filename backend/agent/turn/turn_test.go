@@ -289,6 +289,48 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// A stop that comes with the very record of a turn's start stops that turn.
+func TestStopAtTheStart(t *testing.T) {
+	b := newBench(t)
+	b.turn = func(ctx context.Context, _ agent.Room, _ string) error { <-ctx.Done(); return context.Cause(ctx) }
+	s := b.session()
+	sub := b.log.Subscribe(eventlog.Filter{Session: s, Types: []event.Type{"turn.started"}}, b.log.LatestID())
+	defer sub.Close()
+	for i := range 40 {
+		stopped := make(chan error, 1)
+		go func() {
+			for range sub.All(t.Context()) {
+				stopped <- b.svc.Stop(t.Context(), s)
+				return
+			}
+		}()
+		b.start(s)
+		if err := <-stopped; err != nil {
+			t.Fatal(err)
+		}
+		if n := len(b.ends(s)); n != i+1 {
+			t.Fatalf("the stop was answered and turn %d goes on", i+1)
+		}
+	}
+}
+
+// One that is refused because a turn runs leaves that turn to be stopped.
+func TestRefusedStartLeavesTheTurn(t *testing.T) {
+	b := newBench(t)
+	b.turn = func(ctx context.Context, _ agent.Room, _ string) error { <-ctx.Done(); return context.Cause(ctx) }
+	s := b.session()
+	b.start(s)
+	for range 3 {
+		if _, err := b.svc.Start(t.Context(), s, Spec{Kind: "model"}, session.TurnRequest{Prompt: "x"}); domain.CodeOf(err) != domain.CodeConflict {
+			t.Fatal(err)
+		}
+	}
+	if err := b.svc.Stop(t.Context(), s); err != nil || len(b.ends(s)) != 1 {
+		t.Errorf("%v %v", err, b.ends(s))
+	}
+	b.until("nothing to be kept", func() bool { b.svc.mu.Lock(); defer b.svc.mu.Unlock(); return len(b.svc.running) == 0 })
+}
+
 // Checks are part of the turn: stopped with it.
 func TestStopOfTheChecks(t *testing.T) {
 	b := newBench(t)
