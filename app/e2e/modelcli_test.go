@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/model"
 )
@@ -46,6 +47,9 @@ func TestModelCommand(t *testing.T) {
 			}
 			return ses != ""
 		})
+		// That a step is to start is recorded before it does.
+		other := w.Session(w.p)
+		w.Until("its effect", func() bool { return w.Bash(other, "test -s /home/agent/effects").Outcome == domain.OutcomeOK })
 		w.KillCore()
 		r := <-done
 		if r.err != nil {
