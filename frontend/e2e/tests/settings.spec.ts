@@ -93,6 +93,8 @@ test('fields that are changed faster than the core answers are all saved, and no
 test('settings that cannot be read or saved say why, and what can be done', async ({ site }) => {
   const { page } = site
   await page.route('**/v1/settings', (r) => r.fulfill({ status: 503, contentType: 'application/json', body: JSON.stringify({ code: 'unavailable', what: 'the settings cannot be read: no permission', hint: 'look at the folder’s owner' }) }))
+  // Before the page asks, the stand-in must be in force.
+  await expect.poll(() => page.evaluate(() => fetch('/v1/settings').then((r) => r.status))).toBe(503)
   await page.keyboard.press('Control+,')
   const main = page.getByRole('main', { name: 'Settings' })
   await expect(main.getByRole('alert')).toContainText('no permission')
