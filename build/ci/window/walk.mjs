@@ -57,7 +57,7 @@ try {
   t.ok('a project is made of the folder that was typed, and its machine is ready', JSON.parse(cli('--json', 'project', 'list')).some((p) => p.source === src))
   shot('walk-1-project')
 
-  await w.click('Start work')
+  await w.click('Run a playbook')
   // Pasted as a person pastes: a list this long is not typed. The keys are pressed below.
   await w.click(await w.find('field', 'Playbook'))
   await w.run((text) => document.execCommand('insertText', false, text), playbook)
