@@ -202,7 +202,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools,
 		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close, Resumes: turn.Resumes,
 		QuestionLifeNow: c.questionLife})
-	c.turns = turn.New(turn.Config{Sessions: c.sessions, Project: c.projects.Get, Tools: c.tools.List, Blobs: c.events, Make: c.agent, ReadFile: c.readFile, Log: c.log})
+	c.turns = turn.New(turn.Config{Sessions: c.sessions, Project: c.projects.Get, Tools: c.tools.ForAgents, Blobs: c.events, Make: c.agent, ReadFile: c.readFile, Log: c.log})
 	// The order matters: rules are loaded, so the gate may open; then machines
 	// that still run may be joined; then steps that ran are found
 	// again; then questions may expire, for their steps wait for them.
@@ -307,7 +307,7 @@ func (c *Core) serve() error {
 // Handler is the door /v1.
 func (c *Core) Handler() http.Handler {
 	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Models: c.models, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
-		Tools: c.tools.List, Turns: c.turns, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
+		Tools: c.tools.ForAgents, Turns: c.turns, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
 		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload, LookAt: c.lookAt})
 }
 

@@ -248,6 +248,7 @@ func build(s Services) (http.Handler, huma.API) {
 	sv.sessions(api)
 	sv.files(api)
 	sv.stepDiffs(api)
+	sv.restores(api)
 	sv.projectFiles(api)
 	sv.approvals(api)
 	sv.browsers(api)

@@ -216,6 +216,7 @@ func (a *actor) reviveStep(p *past) {
 	if prep.Tool.Changes && (p.started || p.ended != nil) {
 		// It had the slot: nothing else may change the workspace before its seal.
 		st.place = a.changing.enter()
+		st.space().join(st)
 	}
 	switch {
 	case p.ended != nil:
@@ -246,6 +247,7 @@ func (s *Service) argsOf(b *event.Blob) (json.RawMessage, error) {
 func (st *Step) rejoin() {
 	if st.place != nil {
 		defer st.place.leave()
+		defer st.space().leave(st)
 		// A cancel does not wait for its turn; a core that leaves does not either.
 		st.place.wait(st.ctx)
 	}
@@ -261,6 +263,7 @@ func (st *Step) rejoin() {
 // reseal takes the checkpoint that an earlier core did not get to.
 func (st *Step) reseal() {
 	defer st.place.leave()
+	defer st.space().leave(st)
 	st.place.wait(st.ctx)
 	if st.a.s.ctx.Err() != nil {
 		return

@@ -151,6 +151,11 @@ func (st *Step) execute() {
 				closeOnce(st.decided)
 			}
 			st.place.wait(st.ctx)
+			defer st.space().leave(st)
+			if other := st.occupy(); other != nil {
+				st.refuse(domain.StepCancelled, other.Error()+"; nothing was done", "call it again when that has ended")
+				return
+			}
 		}
 		d, changed := st.rejudge()
 		if !changed {
@@ -160,6 +165,7 @@ func (st *Step) execute() {
 			return
 		}
 		if st.place != nil {
+			st.space().leave(st)
 			st.place.leave() // nobody waits for a person's answer to this
 			st.place = nil
 		}
@@ -227,7 +233,7 @@ func (st *Step) finish(h tool.Handler, source string) {
 			end.DurationMS = x.DurationMS
 		}
 	}
-	id, end, err := st.recordEnd(end, g)
+	id, end, err := st.recordEnd(end, g, st.told(end)...)
 	if err != nil {
 		return
 	}
@@ -247,7 +253,7 @@ func (st *Step) finish(h tool.Handler, source string) {
 
 // recordEnd records how a step ended, in ever fewer words where the whole does not
 // fit: the outcome itself is never lost for the size of an answer.
-func (st *Step) recordEnd(end *event.StepEnded, g guest.Guest) (int64, *event.StepEnded, error) {
+func (st *Step) recordEnd(end *event.StepEnded, g guest.Guest, with ...event.New) (int64, *event.StepEnded, error) {
 	var id int64
 	var err error
 	for i := range 3 {
@@ -261,7 +267,7 @@ func (st *Step) recordEnd(end *event.StepEnded, g guest.Guest) (int64, *event.St
 		if g != nil {
 			e.Origin = domain.OriginGuest // else it never got there: that is ours to say
 		}
-		if id, err = st.a.s.record(st.ctx, e); err == nil || later(err) {
+		if id, err = st.a.s.record(st.ctx, append(slices.Clone(with), e)...); err == nil || later(err) {
 			break
 		}
 	}

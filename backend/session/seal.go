@@ -18,6 +18,7 @@ const sealTimeout = 10 * time.Minute
 type workspace struct {
 	mu   sync.Mutex
 	last string // the newest checkpoint that a step was sealed with
+	use  use
 }
 
 func (s *Service) workspace(id domain.ProjectID) *workspace {
@@ -118,15 +119,10 @@ func sealedEvent(cp guest.Checkpoint) *event.StepSealed {
 	if !cp.Same {
 		s.Base = cp.Parent
 	}
-	size := 0
-	for _, c := range cp.Changes {
-		// The payload stays under the log's limit; the rest is asked for by diff.
-		if size += len(c.Path) + len(c.OldPath) + 120; size > 40<<10 {
-			s.More = true
-			break
-		}
-		s.Changes = append(s.Changes, event.FileChange{Path: text(c.Path), OldPath: text(c.OldPath), Op: c.Op, OldMode: c.OldMode, NewMode: c.NewMode, Added: c.Added, Deleted: c.Deleted, Binary: c.Binary})
-	}
+	// The payload stays under the log's limit; the rest is asked for by diff.
+	var more bool
+	s.Changes, more = FileChanges(cp.Changes, 40<<10)
+	s.More = s.More || more
 	for i, p := range cp.NotCaptured {
 		if i == 20 {
 			break
@@ -134,4 +130,16 @@ func sealedEvent(cp guest.Checkpoint) *event.StepSealed {
 		s.NotCaptured = append(s.NotCaptured, text(p))
 	}
 	return s
+}
+
+// FileChanges are the guest's changes as they are told to others: the first that fit
+// into about so many bytes of JSON, and whether there are more.
+func FileChanges(changes []guest.FileChange, most int) (out []event.FileChange, more bool) {
+	for _, c := range changes {
+		if most -= len(c.Path) + len(c.OldPath) + 120; most < 0 {
+			return out, true
+		}
+		out = append(out, event.FileChange{Path: text(c.Path), OldPath: text(c.OldPath), Op: c.Op, OldMode: c.OldMode, NewMode: c.NewMode, Added: c.Added, Deleted: c.Deleted, Binary: c.Binary})
+	}
+	return out, false
 }

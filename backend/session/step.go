@@ -162,6 +162,9 @@ func (a *actor) call(ctx context.Context, c CallRequest) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.Tool.PersonOnly && (c.Turn != "" || strings.HasPrefix(string(c.Actor), "agent")) {
+		return nil, domain.E(domain.CodeDenied, fmt.Sprintf("Only a person can call the tool %q", p.Tool.Name), "say in words what you would do and why; the person can do it", nil)
+	}
 	if c.Timeout < 0 || c.Timeout > 24*time.Hour {
 		return nil, domain.E(domain.CodeInvalid, "a step's time limit lies between 0 and 24 hours", "", nil)
 	}
@@ -224,6 +227,9 @@ func (a *actor) take(ctx context.Context, c CallRequest, st *Step, req *event.St
 func (a *actor) decide(st *Step) (policy.Decision, string) {
 	act := st.p.Action
 	act.Mode, st.mode = a.mode, a.mode
+	if st.p.Tool.PersonOnly {
+		return policy.Decision{Decision: domain.Allow, Rule: "person", Reason: "a person did it"}, "person"
+	}
 	d, version := a.s.cfg.Decide(a.who.ProjectID, act)
 	if d.Decision == domain.Ask {
 		st.grant = grantOf(act, st.p.Args)

@@ -163,6 +163,11 @@ func (r *Registry) List() []Tool {
 	return out
 }
 
+// ForAgents returns the tools that an agent may call, by name.
+func (r *Registry) ForAgents() []Tool {
+	return slices.DeleteFunc(r.List(), func(t Tool) bool { return t.PersonOnly })
+}
+
 // Prepare checks a call and puts its arguments into canonical form. Missing
 // arguments (empty or null) are {}. The error is *domain.Error; for arguments that
 // do not fit it wraps an *ArgsError.

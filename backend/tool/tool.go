@@ -28,6 +28,12 @@ type Tool struct {
 	// Changes says that a call may change the workspace, so that the step must
 	// wait for the seal before it and gets a checkpoint after it.
 	Changes bool
+	// Alone says that no other changing step of the project, whatever its session, may
+	// run meanwhile. A call is refused while one does, and holds up those that come.
+	Alone bool
+	// PersonOnly tools are never offered to an agent nor taken from one. A call needs no
+	// rule and no answer in any mode: the person has decided it by making it.
+	PersonOnly bool
 	// Title makes one line out of valid arguments; nil = the name.
 	Title func(args json.RawMessage) string
 	// Action adds to the policy's view of a call what only the tool knows (argv,

@@ -9,6 +9,7 @@ import (
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 	"glasshouse/backend/model"
+	"glasshouse/backend/tool"
 )
 
 // conversation is a session's log as a model's conversation. It is folded, never
@@ -24,15 +25,17 @@ type conversation struct {
 	// sinceHead are the answers since the conversation's beginning was last taken out.
 	sinceHead int
 
-	keys    map[string]domain.StepID // of all calls that became steps
-	answers int                      // of the session, also those about the conversation
-	usage   model.Usage              // of all of them, as servers counted
-	tokens  int64                    // the same, with our guess for those that did not, and for what was lost
-	cost    int64                    // nanos
-	unknown int                      // answers whose cost is not known
-	facts   facts
-	now     thisTurn
-	failed  []string // checks of a turn that failed, until it ends
+	keys map[string]domain.StepID // of all calls that became steps
+	// restores are the steps that put the workspace back, with their titles.
+	restores map[domain.StepID]string
+	answers  int         // of the session, also those about the conversation
+	usage    model.Usage // of all of them, as servers counted
+	tokens   int64       // the same, with our guess for those that did not, and for what was lost
+	cost     int64       // nanos
+	unknown  int         // answers whose cost is not known
+	facts    facts
+	now      thisTurn
+	failed   []string // checks of a turn that failed, until it ends
 }
 
 // entry is what the person said, or an answer of the model with its results.
@@ -80,7 +83,7 @@ func (a *answer) empty() bool {
 }
 
 func newConversation(turn domain.TurnID, read func(string, int64) ([]byte, error)) *conversation {
-	return &conversation{turn: turn, read: read, keys: map[string]domain.StepID{}, facts: newFacts()}
+	return &conversation{turn: turn, read: read, keys: map[string]domain.StepID{}, restores: map[domain.StepID]string{}, facts: newFacts()}
 }
 
 // fold takes one more event. One that is not known or cannot be read is passed over: a
@@ -103,14 +106,16 @@ func (c *conversation) fold(e event.Envelope) error {
 			c.say(e.ID, v.Text)
 			c.now.spoke()
 		}
+		if v.Role == "host" {
+			c.note(e.ID, v.Text)
+		}
 	case *event.CheckRan:
 		if !v.OK {
 			c.failed = append(c.failed, fmt.Sprintf("- %s: %s", line(v.Name, 100), line(v.Reason, 1000)))
 		}
 	case *event.TurnEnded:
 		if len(c.failed) > 0 && c.newest() != nil {
-			c.say(e.ID, words["checks"]+"\n"+strings.Join(c.failed, "\n"))
-			c.waiting[len(c.waiting)-1].note = true
+			c.note(e.ID, words["checks"]+"\n"+strings.Join(c.failed, "\n"))
 		}
 		c.failed = nil
 	case *event.ModelAnswered:
@@ -120,6 +125,13 @@ func (c *conversation) fold(e event.Envelope) error {
 	case *event.StepRequested:
 		if v.Key != "" {
 			c.keys[v.Key] = e.StepID
+		}
+		if v.Tool == tool.Restore {
+			c.restores[e.StepID] = v.Title
+		}
+	case *event.StepEnded:
+		if title, ok := c.restores[e.StepID]; ok && len(c.entries)+len(c.waiting) > 0 {
+			c.note(e.ID, tool.RestoredText(title, v.Outcome))
 		}
 	case *event.StepSealed:
 		if len(v.Changes) > 0 || v.More {
@@ -142,6 +154,12 @@ func (c *conversation) fold(e event.Envelope) error {
 
 func (c *conversation) say(id int64, text string) {
 	c.waiting = append(c.waiting, &entry{id: id, at: id, said: strings.ToValidUTF8(text, "\uFFFD")})
+}
+
+// note is what Glasshouse says beside what the person does.
+func (c *conversation) note(id int64, text string) {
+	c.say(id, text)
+	c.waiting[len(c.waiting)-1].note = true
 }
 
 // add puts an entry at the end; it is over no sooner than the one before it.

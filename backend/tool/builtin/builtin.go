@@ -24,6 +24,7 @@ func All() []tool.Tool {
 		readTool(), writeTool(), editTool(), listTool(), globTool(), searchTool(),
 		browserOpen(), browserSnapshot(), browserClick(), browserType(), browserScreenshot(),
 		askUser(),
+		restoreTool(),
 	}
 }
 
