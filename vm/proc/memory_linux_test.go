@@ -1,8 +1,13 @@
 package proc
 
 import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -11,14 +16,20 @@ import (
 func TestMemoryIsBounded(t *testing.T) {
 	row(t, "test-memory", time.Minute, "sh")
 	r := &Runner{}
-	// Reading a line first gives the bound time to be there, as a slow start would.
+	// It asks once it is told to: the bound is there when Start has returned.
 	ask := func(n int64) string {
-		in := slowly("go\n")
-		res, err := r.Run(t.Context(), Cmd{Role: "test-memory", Path: "sh", Args: []string{"-c", "read x; sh -c 'ulimit -d'"}, Stdin: in, Memory: n})
+		in, told := io.Pipe()
+		var out lockedText
+		p, err := r.Start(t.Context(), Cmd{Role: "test-memory", Path: "sh", Args: []string{"-c", "read x; sh -c 'ulimit -d'"}, Stdin: in, Stdout: &out, Memory: n})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.TrimSpace(string(res.Stdout))
+		fmt.Fprintln(told, "go")
+		told.Close()
+		if _, err := p.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out.text())
 	}
 	if got := ask(64 << 20); got != "65536" {
 		t.Errorf("a child's bound is %q KiB", got)
@@ -33,7 +44,11 @@ func TestMemoryOfEarlierChildrenIsBounded(t *testing.T) {
 	row(t, "test-memory", time.Minute, "sh")
 	r := &Runner{}
 	var out lockedText
-	p, err := r.Start(t.Context(), Cmd{Role: "test-memory", Path: "sh", Args: []string{"-c", "sh -c 'echo up; sleep 0.7; sh -c \"ulimit -d\"; exit' & wait"}, Stdout: &out})
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Start(t.Context(), Cmd{Role: "test-memory", Path: "sh", Args: []string{"-c", "sh -c 'echo up; read x <" + gate + "; sh -c \"ulimit -d\"; exit' & wait"}, Stdout: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +58,9 @@ func TestMemoryOfEarlierChildrenIsBounded(t *testing.T) {
 		}
 	}
 	boundMemory(p.Pid(), 64<<20)
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := p.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +85,4 @@ func (l *lockedText) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-// slowly gives a text after a moment.
-type slowly string
-
-func (s slowly) Read(p []byte) (int, error) {
-	time.Sleep(200 * time.Millisecond)
-	return copy(p, s), nil
 }
