@@ -46,7 +46,7 @@ func (e *env) desktopCmd() *cobra.Command {
 			link := desktop.NewLink(paths.Socket(), func(ctx context.Context) error { return startAgain(ctx, paths) },
 				domain.E(domain.CodeUnavailable, "Glasshouse was quit; its machines are off", "choose Session, Start the core again, or do anything that needs it", nil))
 			err = desktop.Run(cmd.Context(), desktop.Options{
-				Handler: httpapi.Front(assets, httpapi.Proxy(link.Transport())), Link: link, Instance: one, State: paths.WindowState(),
+				Handler: httpapi.Front(assets, httpapi.Proxy(httpapi.Telling(link.Transport(), httpapi.ThisProgram(Version)))), Link: link, Instance: one, State: paths.WindowState(),
 			})
 			if errors.Is(err, desktop.ErrNoDisplay) {
 				return domain.E(domain.CodeUnavailable, err.Error(), "start it in a desktop session (DISPLAY or WAYLAND_DISPLAY is set there), or use 'glasshouse serve' and a browser", nil)

@@ -35,6 +35,7 @@ type env struct {
 	actor    string
 	assets   fs.FS
 	intr     *interrupts
+	told     bool // that the core runs another program
 }
 
 // interrupted says what goes on, or does not, after a command was interrupted.
@@ -170,7 +171,7 @@ func (e *env) client(ctx context.Context) (*Client, error) {
 		return nil, err
 	}
 	c.actor = e.actor
-	return c, nil
+	return c, e.fits(ctx, c)
 }
 
 // print writes v as JSON when that was asked for, else by text.

@@ -41,7 +41,7 @@ func (e *env) serveCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			front := httpapi.Front(assets, httpapi.Proxy(SocketTransport(c.paths.Socket())))
+			front := httpapi.Front(assets, httpapi.Proxy(httpapi.Telling(SocketTransport(c.paths.Socket()), httpapi.ThisProgram(Version))))
 			srv := &http.Server{Handler: httpapi.Guard(token, l.Addr(), front), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 			fmt.Fprintf(e.out, "http://%s/?token=%s\n", l.Addr(), token)
 			e.note("open this address in a browser; it holds the token, keep it to yourself. Ctrl-C ends it")

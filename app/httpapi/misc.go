@@ -21,6 +21,9 @@ type Info struct {
 	// Default is what a new project gets that names no kind.
 	Default  string                 `json:"default_kind"`
 	Progress *event.MachineProgress `json:"progress,omitempty" doc:"a guest image that is being built without a machine"`
+	Program  *Program               `json:"program,omitempty" doc:"what the core runs; older cores do not say it"`
+	Page     *Program               `json:"page,omitempty" doc:"what holds the page that asks, where a window or serve does: it is set on the way"`
+	Differs  string                 `json:"differs,omitempty" doc:"for the person, set on the way: how the two programs differ, and what to do"`
 }
 
 // Kind is what a machine kind can do here.
@@ -42,8 +45,9 @@ type ToolInfo struct {
 }
 
 func (s *server) misc(api huma.API) {
+	own := ThisProgram(s.Version)
 	huma.Register(api, op("info", http.MethodGet, "/v1/info", "Version and machine kinds"), func(ctx context.Context, _ *none) (*body[Info], error) {
-		in := Info{Version: s.Version, Kinds: map[string]Kind{}, Latest: s.Log.LatestID(), Default: s.Projects.DefaultKind(), Progress: s.Projects.Progress("")}
+		in := Info{Version: s.Version, Kinds: map[string]Kind{}, Latest: s.Log.LatestID(), Default: s.Projects.DefaultKind(), Progress: s.Projects.Progress(""), Program: &own}
 		for name, m := range s.Fleet.Kinds() {
 			f := m.Features()
 			in.Kinds[name] = Kind{VM: f.VM, Accelerator: f.Accelerator, Limits: f.Limits, Missing: f.Missing}

@@ -2140,11 +2140,17 @@ export interface components {
         };
         Info: {
             default_kind: string;
+            /** @description for the person, set on the way: how the two programs differ, and what to do */
+            differs?: string;
             /** Format: int64 */
             latest_event_id: number;
             machine_kinds: {
                 [key: string]: components["schemas"]["Kind"];
             };
+            /** @description what holds the page that asks, where a window or serve does: it is set on the way */
+            page?: components["schemas"]["Program"];
+            /** @description what the core runs; older cores do not say it */
+            program?: components["schemas"]["Program"];
             /** @description a guest image that is being built without a machine */
             progress?: components["schemas"]["EventMachineProgress"];
             version: string;
@@ -2380,6 +2386,17 @@ export interface components {
             running: boolean;
             /** Format: int64 */
             start_at: number;
+        };
+        Program: {
+            /**
+             * Format: int64
+             * @description generation of /v1 that it speaks; programs of different ones do not work together
+             */
+            api: number;
+            /** @description differs between builds of one version; empty where it is not known */
+            build?: string;
+            path?: string;
+            version: string;
         };
         Project: {
             /** Format: int64 */
