@@ -350,6 +350,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/projects/{id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What restoring the workspace would change */
+        get: operations["view-restore"];
+        put?: never;
+        /** Put the workspace back to what it was at a step; what is there now is kept first */
+        post: operations["restore"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/projects/{project}": {
         parameters: {
             query?: never;
@@ -2138,6 +2156,19 @@ export interface components {
         ImageView: {
             hash: string;
         };
+        InBody: {
+            /** @description or to this checkpoint */
+            checkpoint?: string;
+            /** @description in whose timeline it stands; default the step's, or a new one */
+            session_id?: string;
+            /**
+             * @description of the step; default after
+             * @enum {string}
+             */
+            side?: "before" | "after";
+            /** @description restore to the state on one side of this step */
+            step?: string;
+        };
         Info: {
             default_kind: string;
             /** @description for the person, set on the way: how the two programs differ, and what to do */
@@ -2461,6 +2492,44 @@ export interface components {
             Problems: components["schemas"]["Problem"][] | null;
             /** Format: int64 */
             Redacted: number;
+        };
+        RestoreAnswer: {
+            /** @description the question that waits, when state is asking */
+            approval_id?: string;
+            artefacts?: components["schemas"]["EventBlob"][] | null;
+            /** @description a checkpoint of what was there; restoring to it undoes this */
+            before?: string;
+            checkpoint?: string;
+            /** Format: int64 */
+            duration_ms?: number;
+            execution_id: string;
+            /** Format: int64 */
+            exit_code?: number;
+            file_changes?: components["schemas"]["EventFileChange"][] | null;
+            /**
+             * Format: int64
+             * @description how many files differ between before and now
+             */
+            files: number;
+            /** @description what Glasshouse has to say: dropped output, children left running, why it was refused */
+            logs?: string[] | null;
+            outcome?: string;
+            session_id: string;
+            state: string;
+            stderr?: string;
+            /** @description head and tail; all of it is in the artefact */
+            stdout?: string;
+        };
+        RestoreView: {
+            /** @description from the newest sealed step to that state; what was written since that step is not in it */
+            changes: components["schemas"]["EventFileChange"][] | null;
+            checkpoint: string;
+            /** @description what a person calls that state: after step 12 */
+            label: string;
+            /** @description there are more changes than are listed */
+            more?: boolean;
+            /** @description in whose timeline it would stand; empty = in a new one */
+            session_id?: string;
         };
         ReviewView: {
             /** Format: int64 */
@@ -3571,6 +3640,84 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ProjectView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "view-restore": {
+        parameters: {
+            query?: {
+                step?: string;
+                side?: "before" | "after";
+                checkpoint?: string;
+                /** @description start the machine where it is off */
+                start?: boolean;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RestoreView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    restore: {
+        parameters: {
+            query?: {
+                /** @description when to answer */
+                wait?: "started" | "ended" | "sealed";
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RestoreAnswer"];
                 };
             };
             /** @description Error */
