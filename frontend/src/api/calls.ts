@@ -1,6 +1,6 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
-import type { Cancelled, ModelConfig, ModelList, ModelTry, PolicyView, SessionChange, SettingsView, SourceView } from './types'
+import type { Cancelled, Restored, RestoreView, ModelConfig, ModelList, ModelTry, PolicyView, SessionChange, SettingsView, SourceView } from './types'
 import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
 
 const id = encodeURIComponent
@@ -38,6 +38,10 @@ export const calls = {
     const r = await call<{ paths: string[] | null; more?: boolean }>('GET', `/v1/projects/${id(project)}/find?pattern=${id(pattern)}`, undefined, signal)
     return { paths: r.paths ?? [], more: !!r.more }
   },
+  /** Puts the workspace back to a checkpoint; answers once the step of it has begun. */
+  restore: (project: string, b: ({ checkpoint: string } | { step: string; side: 'before' | 'after' }) & { session_id?: string }) => call<Restored>('POST', `/v1/projects/${id(project)}/restore?wait=started`, b),
+  /** What it would change, from the newest checkpoint on. */
+  viewRestore: (project: string, b: { checkpoint: string } | { step: string; side: 'before' | 'after' }, signal?: AbortSignal) => call<RestoreView>('GET', `/v1/projects/${id(project)}/restore?${new URLSearchParams(b as Record<string, string>).toString()}`, undefined, signal),
   stepDiff: (session: string, step: string, path: string, signal?: AbortSignal) =>
     call<StepDiff>('GET', `/v1/sessions/${id(session)}/steps/${id(step)}/diff?path=${id(path)}`, undefined, signal),
   addRule: (project: string, b: { host: string; port?: number; decision: 'allow' | 'deny' }) => call<Rule>('POST', `/v1/projects/${id(project)}/rules`, b),

@@ -17,6 +17,10 @@ export type Plan = S['Plan']
 export type FileEntry = S['FileEntry']
 export type FileContent = S['FileContent']
 export type StepDiff = S['StepDiff']
+/** Where a restore became a step. */
+/** What a restore would change. */
+export interface RestoreView { checkpoint: string; label: string; changes: Pick<NonNullable<Payloads['step.sealed']['changes']>[number], 'path' | 'old_path' | 'op' | 'added' | 'deleted' | 'binary'>[] | null; more?: boolean }
+export interface Restored { session_id: string; execution_id: string }
 export type Info = S['Info']
 export type ApiError = S['ApiError']
 export type NewProject = S['NewProject']

@@ -39,7 +39,9 @@ export class Desk {
   /** The panes by project; '' is what a new project begins with. */
   #panes = $state<Record<string, Panes>>({})
   /** The step or question that a view asked the timeline to show; n makes a repeated wish a new one. */
-  goal = $state({ id: '', n: 0 })
+  goal = $state<{ id: string; n: number; /** It is brought into view as it is, not opened. */ shut?: boolean }>({ id: '', n: 0 })
+  /** The restore that is thought about: the step, and which side of it. */
+  restore = $state<{ step: string; side: 'before' | 'after' }>()
   /** Half-typed texts by what they are for. */
   drafts = $state<Record<string, string>>({})
 
@@ -152,6 +154,12 @@ export class Desk {
     if (at?.session) this.openSession(at.session)
     else if (at && 'project' in at && at.project) this.openProject(at.project)
     this.goal = { id, n: this.goal.n + 1 }
+  }
+
+  /** Goes to a step that was just begun, as soon as the log tells of it. */
+  follow(session: string, step: string) {
+    this.openSession(session)
+    this.goal = { id: step, n: this.goal.n + 1, shut: true }
   }
 
   #leave() {

@@ -51,6 +51,8 @@ export interface Step {
   changes?: Change[]
   ignored?: number
   commit?: string
+  /** The checkpoint before it, where that is another one. */
+  base?: string
   failed?: string
   /** The turn it belongs to, if it belongs to one. */
   turn?: string
@@ -278,6 +280,8 @@ export interface ProjectState {
   net: NetLog
   /** Counts what happened to rules, so that a list of them is read again. */
   ruled: number
+  /** Steps with a checkpoint, in the order those were taken: the list grows in place. */
+  seals: string[]
   /** Terminals a person opened, by id: those that run, and the last that ended while the page is open. */
   terminals?: Record<string, TerminalRow>
   at: number

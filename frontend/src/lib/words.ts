@@ -88,6 +88,11 @@ export function resultWords(st: Step): Said {
   const said = stepWords(st)
   if (st.outcome !== 'ok' || said.tone !== 'good') return said
   if (st.failed) return { text: 'not kept', tone: 'harm' }
+  if (st.tool === 'restore') {
+    const n = (st.result as { files?: unknown } | null | undefined)?.files
+    const files = typeof n === 'number' ? n : st.state === 'sealed' ? (st.changes?.length ?? 0) : undefined
+    return { text: files === undefined ? '' : files ? `${count(files, 'file')} changed` : 'nothing differed', tone: 'soft' }
+  }
   const r = st.result as { matches?: unknown; paths?: unknown; entries?: unknown; lines?: unknown; text?: unknown; more?: unknown } | null | undefined
   const soft = (n: number, one: string, many?: string): Said => ({ text: count(n, one, many), tone: 'soft' })
   if (typeof r === 'object' && r) {
@@ -107,7 +112,10 @@ export const toolWord = (tool: string): string => (tool.startsWith('browser_') ?
 
 const VERBS: Record<string, string> = { exec: 'Run ', edit: 'Edit ', write: 'Write ', read: 'Read ', ask_user: 'Ask: ', list: 'List ', search: 'Search ', glob: 'Find ' }
 /** A step's title without the word that its tool says already. */
-export function stepObject(st: Pick<Step, 'tool' | 'title'>): string {
+export function stepObject(st: Pick<Step, 'tool' | 'title'> & Partial<Pick<Step, 'outcome'>>): string {
+  // Only a person goes back; what went wrong was not done.
+  const to = st.tool === 'restore' ? /^restore (?:the workspace )?to (.+)$/is.exec(st.title)?.[1] : undefined
+  if (to) return st.outcome === 'ok' ? `You restored the workspace to ${to}` : `Restore the workspace to ${to}`
   const verb = VERBS[st.tool]
   return verb && st.title.startsWith(verb) && st.title.length > verb.length ? st.title.slice(verb.length) : st.title
 }

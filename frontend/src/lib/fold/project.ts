@@ -15,7 +15,7 @@ export function foldProject(about: About, { type, data: d, at }: Envelope) {
     case 'project.created':
       s.projects[d.project.id] = {
         id: d.project.id, name: d.project.name, source: d.project.source ?? '', kind: d.project.machine_kind, machine: 'absent', problem: '',
-        deleted: false, reviews: [], reviewed: 0, hosts: [], blocked: 0, touched: table(), watch: { degraded: false, resyncs: 0, dropped: 0, n: 0, seal: { at: 0, paths: new Set() } }, net: { all: new Map(), dropped: 0, blocked: 0, open: 0, out: 0, in: 0 }, ruled: 0, at,
+        deleted: false, reviews: [], reviewed: 0, hosts: [], blocked: 0, touched: table(), watch: { degraded: false, resyncs: 0, dropped: 0, n: 0, seal: { at: 0, paths: new Set() } }, net: { all: new Map(), dropped: 0, blocked: 0, open: 0, out: 0, in: 0 }, ruled: 0, seals: [], at,
       }
       break
     case 'project.deleted':

@@ -45,7 +45,8 @@ export function foldStep(about: About, e: Envelope) {
     case 'step.sealed': {
       const changes = d.changes ?? []
       if (d.commit) sealTouched(about, e.at, changes.flatMap((c) => (c.old_path ? [c.path, c.old_path] : [c.path])))
-      put.step({ state: 'sealed', changes, ignored: d.ignored, commit: d.commit, failed: d.failed, missed: d.not_captured ?? undefined, same: d.same, more: d.more })
+      if (d.commit && e.step_id) about.project?.seals.push(e.step_id)
+      put.step({ state: 'sealed', base: d.base, changes, ignored: d.ignored, commit: d.commit, failed: d.failed, missed: d.not_captured ?? undefined, same: d.same, more: d.more })
       const x = step && s.sessions[step.session]
       if (!step || !x || (!changes.length && !d.ignored)) break
       x.changing.push(step.id)
