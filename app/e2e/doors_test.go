@@ -233,6 +233,7 @@ func TestUnknownIDs(t *testing.T) {
 	before := latest()
 	bodies := map[string]any{
 		"POST /v1/approvals/{id}/answer":      map[string]any{"digest": "x", "choice": "once"},
+		"POST /v1/projects/{project}/restore": map[string]any{"step": "x"},
 		"POST /v1/projects/{project}/reviews": map[string]any{},
 		"POST /v1/projects/{project}/rules":   map[string]any{"host": "example.com", "decision": "allow"},
 		"POST /v1/reviews/{id}/decisions":     map[string]any{"decision": "accept"},

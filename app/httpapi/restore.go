@@ -32,14 +32,14 @@ type RestoreAnswer struct {
 
 func (s *server) restores(api huma.API) {
 	type viewIn struct {
-		ID         string `path:"id"`
+		Project    string `path:"project"`
 		Step       string `query:"step" maxLength:"60"`
 		Side       string `query:"side" enum:"before,after" default:"after"`
 		Checkpoint string `query:"checkpoint" pattern:"^([0-9a-f]{40}|[0-9a-f]{64})?$"`
 		Start      bool   `query:"start" doc:"start the machine where it is off"`
 	}
-	huma.Register(api, op("view-restore", http.MethodGet, "/v1/projects/{id}/restore", "What restoring the workspace would change"), func(ctx context.Context, in *viewIn) (*body[RestoreView], error) {
-		p, err := s.Projects.Get(domain.ProjectID(in.ID))
+	huma.Register(api, op("view-restore", http.MethodGet, "/v1/projects/{project}/restore", "What restoring the workspace would change"), func(ctx context.Context, in *viewIn) (*body[RestoreView], error) {
+		p, err := s.Projects.Get(domain.ProjectID(in.Project))
 		if err != nil {
 			return nil, fail(err)
 		}
@@ -65,17 +65,17 @@ func (s *server) restores(api huma.API) {
 	})
 	type in struct {
 		Caller
-		Wait string `query:"wait" enum:"started,ended,sealed" default:"sealed" doc:"when to answer"`
-		ID   string `path:"id"`
-		Body struct {
+		Wait    string `query:"wait" enum:"started,ended,sealed" default:"sealed" doc:"when to answer"`
+		Project string `path:"project"`
+		Body    struct {
 			Step       domain.StepID    `json:"step,omitempty" maxLength:"60" doc:"restore to the state on one side of this step"`
 			Side       string           `json:"side,omitempty" enum:"before,after" doc:"of the step; default after"`
 			Checkpoint string           `json:"checkpoint,omitempty" pattern:"^([0-9a-f]{40}|[0-9a-f]{64})?$" doc:"or to this checkpoint"`
 			Session    domain.SessionID `json:"session_id,omitempty" maxLength:"60" doc:"in whose timeline it stands; default the step's, or a new one"`
 		}
 	}
-	huma.Register(api, op("restore", http.MethodPost, "/v1/projects/{id}/restore", "Put the workspace back to what it was at a step; what is there now is kept first"), func(ctx context.Context, in *in) (*body[RestoreAnswer], error) {
-		id, st, err := s.Sessions.Restore(ctx, session.RestoreRequest{Project: domain.ProjectID(in.ID), Session: in.Body.Session, Step: in.Body.Step,
+	huma.Register(api, op("restore", http.MethodPost, "/v1/projects/{project}/restore", "Put the workspace back to what it was at a step; what is there now is kept first"), func(ctx context.Context, in *in) (*body[RestoreAnswer], error) {
+		id, st, err := s.Sessions.Restore(ctx, session.RestoreRequest{Project: domain.ProjectID(in.Project), Session: in.Body.Session, Step: in.Body.Step,
 			Before: in.Body.Side == "before", Checkpoint: in.Body.Checkpoint, Actor: in.actor()})
 		if err != nil {
 			return nil, fail(err)

@@ -32,7 +32,7 @@ type RestoreTarget struct {
 
 // RestoreTarget finds out what a request names. It changes nothing.
 func (s *Service) RestoreTarget(ctx context.Context, r RestoreRequest) (RestoreTarget, error) {
-	t := RestoreTarget{Session: r.Session, Checkpoint: r.Checkpoint, Label: "checkpoint " + clip(r.Checkpoint, 12)}
+	t := RestoreTarget{Session: r.Session, Checkpoint: r.Checkpoint, Label: "checkpoint " + r.Checkpoint[:min(12, len(r.Checkpoint))]}
 	switch {
 	case (r.Step == "") == (r.Checkpoint == ""):
 		return t, &domain.Error{Code: domain.CodeInvalid, Pointer: "/step", What: "a step or a checkpoint says what to restore to", Hint: "give one of the two"}
@@ -150,15 +150,15 @@ func (s *Service) atWork(ctx context.Context, project domain.ProjectID) error {
 // is there now is kept in a checkpoint first. It is refused while something is at work
 // in the project.
 func (s *Service) Restore(ctx context.Context, r RestoreRequest) (domain.SessionID, *Step, error) {
+	p, err := s.cfg.Project(r.Project)
+	if err != nil {
+		return "", nil, err
+	}
 	t, err := s.RestoreTarget(ctx, r)
 	if err != nil {
 		return "", nil, err
 	}
 	if err := s.atWork(ctx, r.Project); err != nil {
-		return "", nil, err
-	}
-	p, err := s.cfg.Project(r.Project)
-	if err != nil {
 		return "", nil, err
 	}
 	g, err := s.cfg.Machines.Ensure(ctx, p)

@@ -350,24 +350,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/projects/{id}/restore": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** What restoring the workspace would change */
-        get: operations["view-restore"];
-        put?: never;
-        /** Put the workspace back to what it was at a step; what is there now is kept first */
-        post: operations["restore"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/projects/{project}": {
         parameters: {
             query?: never;
@@ -499,6 +481,24 @@ export interface paths {
         put?: never;
         /** Power the machine off */
         post: operations["stop-machine"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/projects/{project}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What restoring the workspace would change */
+        get: operations["view-restore"];
+        put?: never;
+        /** Put the workspace back to what it was at a step; what is there now is kept first */
+        post: operations["restore"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3653,84 +3653,6 @@ export interface operations {
             };
         };
     };
-    "view-restore": {
-        parameters: {
-            query?: {
-                step?: string;
-                side?: "before" | "after";
-                checkpoint?: string;
-                /** @description start the machine where it is off */
-                start?: boolean;
-            };
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RestoreView"];
-                };
-            };
-            /** @description Error */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-        };
-    };
-    restore: {
-        parameters: {
-            query?: {
-                /** @description when to answer */
-                wait?: "started" | "ended" | "sealed";
-            };
-            header?: {
-                /** @description who acts */
-                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
-            };
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["InBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RestoreAnswer"];
-                };
-            };
-            /** @description Error */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ApiError"];
-                };
-            };
-        };
-    };
     "get-project": {
         parameters: {
             query?: never;
@@ -4032,6 +3954,84 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["None"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "view-restore": {
+        parameters: {
+            query?: {
+                step?: string;
+                side?: "before" | "after";
+                checkpoint?: string;
+                /** @description start the machine where it is off */
+                start?: boolean;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RestoreView"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    restore: {
+        parameters: {
+            query?: {
+                /** @description when to answer */
+                wait?: "started" | "ended" | "sealed";
+            };
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RestoreAnswer"];
                 };
             };
             /** @description Error */
