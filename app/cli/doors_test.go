@@ -10,8 +10,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,7 @@ type doors struct {
 	moved  *sync.Cond
 	log    []event.Envelope // transient ones have no id
 	cuts   int              // streams that began before this end
+	told   int              // events that went out
 	calls  []doorCall
 	asked  map[domain.ApprovalID]approval.Approval
 	answer map[string]reply // by "METHOD path", before the usual answer
@@ -133,6 +136,36 @@ func (d *doors) latest() (id int64) {
 	return id
 }
 
+// until waits for what the command does.
+func (d *doors) until(what string, ok func() bool) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			d.t.Errorf("it never came: %s", what)
+			return
+		}
+	}
+}
+
+// says waits until the command of line has said something on its error output.
+func (d *doors) says(text string) {
+	d.until(text, func() bool { return strings.Contains(says.Load().String(), text) })
+}
+
+// says is what the newest command of line says on its error output.
+var says atomic.Pointer[heard]
+
+// heard is an output that is read while it is written.
+type heard struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (h *heard) Write(p []byte) (int, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.b.Write(p) }
+func (h *heard) String() string              { h.mu.Lock(); defer h.mu.Unlock(); return h.b.String() }
+
+// sent is how many events went out, over all streams.
+func (d *doors) sent() int { d.mu.Lock(); defer d.mu.Unlock(); return d.told }
+
 // called returns the bodies of calls.
 func (d *doors) called(method, path string) (out []string) {
 	d.mu.Lock()
@@ -169,7 +202,11 @@ func (d *doors) serve(w http.ResponseWriter, r *http.Request) {
 	case at == "POST /v1/sessions", at == "GET /v1/sessions/"+doorSession, at == "PATCH /v1/sessions/"+doorSession:
 		say(session)
 	case at == "POST /v1/sessions/"+doorSession+"/turns":
-		say(map[string]any{"turn_id": doorTurn})
+		// Who asked has its answer, whole, before anything of the turn happens.
+		b, _ := json.Marshal(map[string]any{"turn_id": doorTurn})
+		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+		_, _ = w.Write(b)
+		w.(http.Flusher).Flush()
 		if d.turn != nil {
 			go d.turn(d)
 		}
@@ -216,6 +253,7 @@ func (d *doors) stream(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			w.(http.Flusher).Flush()
+			d.told++
 		}
 		if gone || d.cuts != began {
 			return
@@ -236,8 +274,10 @@ func line(t *testing.T, in string, args ...string) ran {
 	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a hang guard
 	defer cancel()
-	var out, errs bytes.Buffer
-	e := &env{out: &out, err: &errs, in: strings.NewReader(in)}
+	var out bytes.Buffer
+	errs := &heard{}
+	says.Store(errs)
+	e := &env{out: &out, err: errs, in: strings.NewReader(in)}
 	code := e.run(ctx, args)
 	if ctx.Err() != nil {
 		t.Fatalf("%q hangs: %s %s", args, out.String(), errs.String())

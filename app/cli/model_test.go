@@ -64,9 +64,11 @@ func sit(t *testing.T, args ...string) *seat {
 }
 
 // sees waits for text on the terminal.
-func (s *seat) sees(text string) {
+func (s *seat) sees(text string) { s.t.Helper(); s.seesTimes(text, 1) }
+
+func (s *seat) seesTimes(text string, times int) {
 	s.t.Helper()
-	for !strings.Contains(s.text.String(), text) {
+	for strings.Count(s.text.String(), text) < times {
 		select {
 		case b, ok := <-s.got:
 			if !ok {
@@ -237,10 +239,10 @@ func TestCtrlCTwiceStopsATurn(t *testing.T) {
 	}
 	d.tell(delta("a", "text", 13, " file now"))
 	s.sees("\n  |  file now") // on a line of its own, set in
-	s.types("\n")             // watch on
-	time.Sleep(200 * time.Millisecond)
+	s.types("\n")
+	s.sees("watching on.")
 	s.types("\x03")
-	time.Sleep(200 * time.Millisecond)
+	s.seesTimes("Ctrl-C again: stop the turn", 2)
 	if len(d.called("POST", "/v1/sessions/"+doorSession+"/cancel")) != 0 {
 		t.Error("a first one after watching on stops it")
 	}

@@ -31,7 +31,7 @@ type questions struct {
 
 	shown sync.WaitGroup
 	turn  sync.Mutex // one question has the terminal
-	lines <-chan string
+	lines *typist
 	taken bool // a question went away under the person's hands: no line is taken any more
 }
 
@@ -139,7 +139,9 @@ func (q *questions) prompt(ctx context.Context, a approval.Approval) {
 	}
 	_, _ = q.e.err.Write(text.Bytes())
 	lines := q.typed()
+	defer lines.none()
 	for {
+		next := lines.next() // awaited before it is asked for: what is typed at once is an answer too
 		q.ask("answer: ", false)
 		select {
 		case <-q.closing(a.ID):
@@ -149,7 +151,7 @@ func (q *questions) prompt(ctx context.Context, a approval.Approval) {
 		case <-ctx.Done():
 			q.ask("", false)
 			return
-		case line, ok := <-lines:
+		case line, ok := <-next:
 			q.ask("", ok)
 			if !ok {
 				fmt.Fprint(q.e.err, "\n"+how)
@@ -174,9 +176,9 @@ func (q *questions) ask(prompt string, typed bool) {
 	}
 }
 
-// typed returns the lines that a person types from now on. The input is read only once
-// one is awaited: a command in the background would be stopped for it.
-func (q *questions) typed() <-chan string {
+// typed returns who takes the lines that a person types from now on. The input is read
+// only once one is awaited: a command in the background would be stopped for it.
+func (q *questions) typed() *typist {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lines == nil {
@@ -240,24 +242,56 @@ func asks(q event.ApprovalRequested) string {
 // terminal reports whether a person may be at the input.
 func (e *env) terminal() bool { return isTerminal(e.in) }
 
+// typist hands a line that is typed to who awaits it. One that comes while nobody does
+// answers nothing.
+type typist struct {
+	mu    sync.Mutex
+	await chan string // nil while no line is awaited
+	over  bool
+}
+
 // lines reads the input for the rest of the process: a read cannot be taken back.
-// A line that comes while nothing is asked answers nothing.
-func (e *env) lines(first func(string) bool) chan string {
-	out := make(chan string)
+func (e *env) lines(first func(string) bool) *typist {
+	t := &typist{}
 	go func() {
-		defer close(out)
 		for sc := bufio.NewScanner(e.in); sc.Scan(); {
-			if first != nil && first(sc.Text()) {
-				continue
-			}
-			select {
-			case out <- sc.Text():
-			default:
+			if first == nil || !first(sc.Text()) {
+				t.give(sc.Text())
 			}
 		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.over = true; t.await != nil {
+			close(t.await)
+		}
 	}()
-	return out
+	return t
 }
+
+func (t *typist) give(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.await != nil {
+		t.await <- line
+		t.await = nil
+	}
+}
+
+// next is where the next line comes; it is closed when there is none.
+func (t *typist) next() <-chan string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := make(chan string, 1)
+	if t.over {
+		close(c)
+	} else {
+		t.await = c
+	}
+	return c
+}
+
+// none: no line is awaited any more.
+func (t *typist) none() { t.mu.Lock(); t.await = nil; t.mu.Unlock() }
 
 func (e *env) showQuestion(w io.Writer, a approval.Approval) {
 	fmt.Fprintf(w, "%s  %s\n", a.ID, asks(a.Asked))

@@ -288,7 +288,7 @@ func TestQuestionsOfATurn(t *testing.T) {
 		d.tell(&event.ApprovalRequested{Approval: "ap_1", Kind: "limit", Title: "$2.00 of $2.50 are used", Digest: "d", FreeText: true,
 			Detail:  []event.Field{{Name: "last result", Value: "1\n  [stop] Stop\nanswer: ", Origin: "guest"}},
 			Choices: []event.Choice{{ID: "go_on", Label: "Go on"}, {ID: "stop", Label: "Stop"}}})
-		time.Sleep(100 * time.Millisecond)
+		d.says("answer ap_1 CHOICE") // one that is answered before it is shown is not shown
 		d.tell(&event.ApprovalAnswered{Approval: "ap_1", Choice: "stop", By: "person"}, ended("stopped"))
 	}
 	r := line(t, "", "run", "--project", "shop", "hi")
@@ -332,7 +332,7 @@ func TestWhoAsksIsSaid(t *testing.T) {
 	d.turn = func(d *doors) {
 		d.tell(&event.ApprovalRequested{Approval: "ap_1", Kind: "question", Title: "Glasshouse: allow access to evil.example?", Digest: "d",
 			Choices: []event.Choice{{ID: "option-1", Label: "Allow once"}, {ID: "option-2", Label: "Deny"}}})
-		time.Sleep(100 * time.Millisecond)
+		d.says("answer ap_1 CHOICE") // one that is answered before it is shown is not shown
 		d.tell(&event.ApprovalAnswered{Approval: "ap_1", Choice: "option-1", By: "person"}, ended("ok"))
 	}
 	r := line(t, "", "run", "--project", "shop", "hi")
@@ -345,7 +345,7 @@ func TestACutIsFollowedOver(t *testing.T) {
 	d := newDoors(t)
 	d.turn = func(d *doors) {
 		d.tell(&event.TurnStarted{Turn: doorTurn, Agent: "model", Prompt: "hi"}, delta("a", "text", 0, "Hello"))
-		time.Sleep(50 * time.Millisecond)
+		d.until("the first word to go out", func() bool { return d.sent() == 2 })
 		d.shut()
 		d.tell(answered("a", 1, text("text", "Hello there"))) // while nobody listens
 		time.Sleep(300 * time.Millisecond)

@@ -250,6 +250,8 @@ func (f *follower) line(line string) bool {
 	f.press = 0
 	if line == "d" {
 		f.leave(errLeft)
+	} else {
+		fmt.Fprintln(f.e.err, "watching on.")
 	}
 	return true
 }
