@@ -25,12 +25,13 @@ type client struct {
 	cfg      model.Config
 	key      string
 	messages anthropic.MessageService
+	how      learned
 }
 
 // New makes a client of the model. An empty key sends none; hc is made by wire.NewClient.
 // Nothing is read from the environment.
 func New(cfg model.Config, key string, hc *http.Client) model.Client {
-	return &client{cfg: cfg, key: key, messages: anthropic.NewMessageService(options(cfg, key, hc)...)}
+	return &client{cfg: cfg, key: key, messages: anthropic.NewMessageService(options(cfg, key, hc)...), how: learned{h: known(cfg)}}
 }
 
 func options(cfg model.Config, key string, hc *http.Client) []option.RequestOption {
@@ -71,6 +72,20 @@ func address(base string) string {
 func (c *client) from() string { return string(model.FormatMessages) + ":" + c.cfg.Model }
 
 func (c *client) Answer(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
+	if c.key != "" && !c.cfg.KeySafe() {
+		return model.Answer{}, &model.Error{Kind: model.ErrAuth, Message: fmt.Sprintf("%s is neither this machine nor reached over TLS, so the key is not sent there: use an https address, or take the key out", c.cfg.BaseURL)}
+	}
+	for {
+		was := c.how.get()
+		a, err := c.once(ctx, r, each)
+		if err == nil || !c.how.refused(was, err) {
+			return a, err
+		}
+	}
+}
+
+// once asks by the habits that are known.
+func (c *client) once(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
 	q, names, err := c.request(ctx, r)
 	if err != nil {
 		return model.Answer{}, wire.Error(ctx, err, c.key)

@@ -104,6 +104,10 @@ var budgets = map[string]int64{"low": 2048, "medium": 8192, "high": 24576}
 // think asks for thinking as the model knows it: newer ones are told an effort and
 // choose themselves, older ones get a number of tokens.
 func (c *client) think(q *anthropic.MessageNewParams, turns []turn) {
+	if c.how.get().thoughts && slices.ContainsFunc(turns, bareCalls) {
+		q.Thinking = anthropic.ThinkingConfigParamUnion{OfDisabled: &anthropic.ThinkingConfigDisabledParam{}}
+		return
+	}
 	budget, ok := budgets[c.cfg.Effort]
 	if !ok {
 		return
@@ -133,11 +137,13 @@ func callsWithoutThought(turns []turn) bool {
 			break
 		}
 	}
-	if first < 0 {
-		return false
-	}
-	b := turns[first].blocks
-	return b[0].OfThinking == nil && b[0].OfRedactedThinking == nil && slices.ContainsFunc(b, func(b blockParam) bool { return b.OfToolUse != nil })
+	return first >= 0 && bareCalls(turns[first])
+}
+
+// bareCalls: it calls, and did not begin with a thought.
+func bareCalls(t turn) bool {
+	b := t.blocks
+	return !t.user && b[0].OfThinking == nil && b[0].OfRedactedThinking == nil && slices.ContainsFunc(b, func(b blockParam) bool { return b.OfToolUse != nil })
 }
 
 // choosesItself reports whether a model takes an effort in place of a budget: Claude from

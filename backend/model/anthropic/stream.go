@@ -240,7 +240,10 @@ func (f *fold) answer() model.Answer {
 func (f *fold) thought(b *block) (model.Part, bool) {
 	p := model.Part{Kind: model.KindThought, Text: b.text.String()}
 	o := opaque{Type: b.kind, Thinking: p.Text, Signature: b.signature.String(), Data: b.data}
-	if o.whole() {
+	if o.Type == "thinking" && o.Signature == "" {
+		o.Thinking = "" // the part's own text is all of it
+	}
+	if o.whole() || o.Type == "thinking" && p.Text != "" {
 		raw, err := json.Marshal(o)
 		if err == nil {
 			p.Opaque, p.From = raw, f.from
@@ -257,7 +260,7 @@ type opaque struct {
 	Data      string `json:"data,omitempty"`
 }
 
-// whole reports whether the server can take it back.
+// whole reports whether Claude's own server can take it back.
 func (o opaque) whole() bool {
 	return o.Type == "thinking" && o.Signature != "" || o.Type == "redacted_thinking" && o.Data != ""
 }

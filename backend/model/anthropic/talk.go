@@ -207,7 +207,14 @@ func (t *talk) answer(m model.Message) error {
 // thought in the server's own form, where it is one of this model.
 func (c *client) thought(p model.Part) (blockParam, bool) {
 	var o opaque
-	if p.From != c.from() || json.Unmarshal(p.Opaque, &o) != nil || !o.whole() {
+	h := c.how.get()
+	if p.From != c.from() || h.bare || json.Unmarshal(p.Opaque, &o) != nil {
+		return blockParam{}, false
+	}
+	if o.Type == "thinking" && o.Signature == "" && h.unsigned && p.Text != "" {
+		return anthropic.NewThinkingBlock("", p.Text), true
+	}
+	if !o.whole() {
 		return blockParam{}, false
 	}
 	if o.Type == "thinking" {

@@ -22,8 +22,9 @@ type piece struct {
 	kind model.Kind
 	text []byte // of a call: the arguments
 	// field is the name that a thought came under, and goes back under.
-	field  string
-	opaque json.RawMessage
+	field   string
+	details *details // of the whole answer, at its first thought
+	opaque  json.RawMessage
 
 	// Of a call.
 	tool  []byte
@@ -120,8 +121,8 @@ func (a *assembly) done() []model.Part {
 			out = append(out, part)
 		case model.KindThought:
 			part := model.Part{Kind: p.kind, Text: valid(string(p.text)), Opaque: p.opaque}
-			if p.field != "" {
-				part.Opaque = encode(thoughtBack{Field: p.field})
+			if p.field != "" || p.details != nil {
+				part.Opaque = encode(thoughtBack{Field: p.field, Details: p.details.list()})
 			}
 			if part.Opaque != nil {
 				part.From = a.from
@@ -138,14 +139,10 @@ func (a *assembly) done() []model.Part {
 	return out
 }
 
-// callBack and thoughtBack are the opaque forms of Chat Completions.
+// callBack is the opaque form of a call in Chat Completions.
 type callBack struct {
 	ID    string          `json:"id,omitempty"`            // the server's, where the call's is another
 	Extra json.RawMessage `json:"extra_content,omitempty"` // Gemini's signature of a call
-}
-
-type thoughtBack struct {
-	Field string `json:"field"`
 }
 
 // uniqueID is the server's id of a call, or one made from it when it is missing, was

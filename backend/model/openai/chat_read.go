@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/openai/openai-go/v3"
@@ -20,6 +21,7 @@ type chat struct {
 	finish  string
 	refused bool
 	usage   model.Usage
+	details details
 }
 
 func newChat(from string, each func(model.Delta)) *chat {
@@ -112,14 +114,8 @@ func number(f respjson.Field) int64 {
 }
 
 func (c *chat) delta(d openai.ChatCompletionChunkChoiceDelta) error {
-	for _, field := range []string{"reasoning_content", "reasoning"} {
-		var text string
-		if json.Unmarshal([]byte(d.JSON.ExtraFields[field].Raw()), &text) == nil && text != "" {
-			if err := c.add(model.KindThought, field, text); err != nil {
-				return err
-			}
-			break // some servers send both, with the same text
-		}
+	if err := c.thought(d.JSON.ExtraFields); err != nil {
+		return err
 	}
 	if raw := d.JSON.Content.Raw(); strings.HasPrefix(raw, "[") {
 		if err := c.pieces(raw); err != nil {
@@ -143,6 +139,38 @@ func (c *chat) delta(d openai.ChatCompletionChunkChoiceDelta) error {
 		}
 	}
 	return nil
+}
+
+// thought reads what a delta holds of one. Servers send the same text in up to three
+// places.
+func (c *chat) thought(extra map[string]respjson.Field) error {
+	text, err := c.moreDetails(extra["reasoning_details"])
+	if err != nil {
+		return err
+	}
+	under := ""
+	for _, field := range []string{"reasoning_content", "reasoning"} {
+		var s string
+		if json.Unmarshal([]byte(extra[field].Raw()), &s) == nil && s != "" {
+			text, under = s, field
+			break
+		}
+	}
+	return c.add(model.KindThought, under, text)
+}
+
+// keepDetails puts the details to the answer's first thought, or makes one for what is
+// all sealed.
+func (c *chat) keepDetails() {
+	if len(c.details.all) == 0 {
+		return
+	}
+	i := slices.IndexFunc(c.parts, func(p *piece) bool { return p.kind == model.KindThought })
+	if i < 0 {
+		i = 0
+		c.parts = slices.Insert(c.parts, 0, &piece{kind: model.KindThought})
+	}
+	c.parts[i].details = &c.details
 }
 
 // pieces reads a content that is a list, as Mistral's models that think send it.
@@ -265,6 +293,7 @@ func (c *chat) end() (model.Answer, error) {
 	if c.finish == "" {
 		return model.Answer{}, cutOff()
 	}
+	c.keepDetails()
 	a := model.Answer{Parts: c.done(), Usage: c.usage, Served: valid(c.served), ID: valid(c.id), Stop: model.StopEnd}
 	if c.calls > 0 {
 		a.Stop = model.StopCalls

@@ -23,13 +23,23 @@ func thought(field, s string) model.Part {
 	return model.Part{Kind: model.KindThought, Text: s, Opaque: json.RawMessage(fmt.Sprintf(`{"field":%q}`, field)), From: chatFrom}
 }
 
+// detailed is a thought that also came in the server's own form.
+func detailed(field, s string, details ...string) model.Part {
+	p := thought(field, s)
+	p.Opaque = json.RawMessage(fmt.Sprintf(`{"field":%q,"details":[%s]}`, field, strings.Join(details, ",")))
+	if field == "" {
+		p.Opaque = json.RawMessage(fmt.Sprintf(`{"details":[%s]}`, strings.Join(details, ",")))
+	}
+	return p
+}
+
 func TestChatAnswers(t *testing.T) {
 	for name, want := range map[string]model.Answer{
 		"text": {Parts: []model.Part{text("Grüße, Welt 🌍")}, Stop: model.StopEnd, Served: "gpt-x-2026", ID: "chatcmpl-1",
 			Usage: model.Usage{Input: 86, CacheRead: 1920, Output: 300, Reasoning: 256}},
 		"reasoning_content": {Parts: []model.Part{thought("reasoning_content", "The test comes first."), text("I run it."), call("call_00_a", "exec", `{"argv":["true"]}`)},
 			Stop: model.StopCalls, Served: "deepseek-x", ID: "d1", Usage: model.Usage{Input: 54, CacheRead: 256, Output: 83, Reasoning: 40}},
-		"reasoning": {Parts: []model.Part{thought("reasoning", "Let me see."), text("Done.")}, Stop: model.StopEnd, Served: "vendor/model", ID: "gen-1",
+		"reasoning": {Parts: []model.Part{detailed("reasoning", "Let me see.", `{"index":0,"text":"Let me see.","type":"reasoning.text"}`), text("Done.")}, Stop: model.StopEnd, Served: "vendor/model", ID: "gen-1",
 			Usage: model.Usage{Input: 3, CacheRead: 4, CacheWrite: 3, Output: 20, Reasoning: 7}},
 		"reasoning_both": {Parts: []model.Part{thought("reasoning_content", "Hm."), text("Yes.")}, Stop: model.StopEnd, Served: "m", ID: "o1"},
 		"parallel": {Parts: []model.Part{call("call_A", "file_read", `{"path":"a"}`), call("call_B", "exec", `{"argv":["ls"]}`)}, Stop: model.StopCalls, Served: "m", ID: "c",

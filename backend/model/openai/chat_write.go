@@ -17,19 +17,23 @@ import (
 )
 
 // askChat sends a request of Chat Completions and returns the response, unread.
-func (c *client) askChat(ctx context.Context, r model.Request) (*http.Response, error) {
-	p, err := c.chatParams(ctx, r)
+func (c *client) askChat(ctx context.Context, r model.Request, h habits) (*http.Response, error) {
+	p, err := c.chatParams(ctx, r, h)
 	if err != nil {
 		return nil, err
 	}
 	var resp *http.Response
 	service := openai.NewChatCompletionService(c.opts...)
+	if h.noStream {
+		_, err := service.New(ctx, p, option.WithResponseBodyInto(&resp))
+		return resp, err
+	}
 	stream := service.NewStreaming(ctx, p, option.WithResponseInto(&resp))
 	return resp, stream.Err()
 }
 
-func (c *client) chatParams(ctx context.Context, r model.Request) (openai.ChatCompletionNewParams, error) {
-	w := &chatWriter{client: c, r: r}
+func (c *client) chatParams(ctx context.Context, r model.Request, h habits) (openai.ChatCompletionNewParams, error) {
+	w := &chatWriter{client: c, r: r, h: h}
 	if r.System != "" {
 		w.out = append(w.out, openai.SystemMessage(r.System))
 	}
@@ -42,13 +46,15 @@ func (c *client) chatParams(ctx context.Context, r model.Request) (openai.ChatCo
 	p := openai.ChatCompletionNewParams{
 		Model:           c.cfg.Model,
 		Messages:        w.out,
-		StreamOptions:   openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
 		ReasoningEffort: shared.ReasoningEffort(c.cfg.Effort),
 	}
-	if n := openai.Int(c.most(r)); c.own {
+	if !h.noStream && !h.noUsage {
+		p.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
+	}
+	if n := openai.Int(c.most(r)); h.tokens == maxCompletionTokens {
 		p.MaxCompletionTokens = n
 	} else {
-		p.MaxTokens = n // the name that all compatible servers know
+		p.MaxTokens = n
 	}
 	for _, t := range r.Tools {
 		f := shared.FunctionDefinitionParam{Name: t.Name, Parameters: schema(t.Schema)}
@@ -76,6 +82,7 @@ func (c *client) most(r model.Request) int64 {
 type chatWriter struct {
 	*client
 	r    model.Request
+	h    habits
 	out  []openai.ChatCompletionMessageParamUnion
 	user []openai.ChatCompletionContentPartUnionParam // not yet in out
 	ids  map[string]string                            // of the newest calls: ours → as sent
@@ -125,6 +132,9 @@ func (w *chatWriter) flush() {
 	if len(w.user) == 0 {
 		return
 	}
+	if n := len(w.out); n > 0 && w.out[n-1].OfTool != nil && w.h.bridged {
+		w.out = append(w.out, openai.AssistantMessage("OK."))
+	}
 	var texts []string
 	for _, p := range w.user {
 		if t := p.GetText(); t != nil {
@@ -142,41 +152,33 @@ func (w *chatWriter) flush() {
 func (w *chatWriter) assistant(m *model.Message) {
 	var a openai.ChatCompletionAssistantMessageParam
 	var texts []string
-	thoughts := map[string]string{} // by the name they came under
+	var thoughts thoughtsBack
 	w.ids = map[string]string{}
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == model.KindText && p.Text != "":
 			texts = append(texts, p.Text)
-		case p.Kind == model.KindThought && p.From == w.from():
-			var back thoughtBack
-			if json.Unmarshal(p.Opaque, &back) == nil && (back.Field == "reasoning_content" || back.Field == "reasoning") {
-				thoughts[back.Field] += p.Text
-			}
+		case p.Kind == model.KindThought && p.From == w.from() && !w.h.noThoughts:
+			thoughts.add(p)
 		case p.Kind == model.KindCall && p.Call != nil:
-			a.ToolCalls = append(a.ToolCalls, w.call(p))
+			a.ToolCalls = append(a.ToolCalls, w.call(p, len(a.ToolCalls) == 0))
 		}
+	}
+	calls := len(a.ToolCalls) > 0
+	extra := map[string]any{}
+	if !w.own {
+		thoughts.into(extra, calls, w.h)
 	}
 	switch {
 	case len(texts) > 0:
 		a.Content.OfString = openai.String(strings.Join(texts, "\n\n"))
-	case len(a.ToolCalls) == 0:
+	case !calls:
 		// It thought and said nothing. The turns must still alternate.
 		a.Content.OfString = openai.String("(no answer)")
-	}
-	extra := map[string]any{}
-	if len(texts) == 0 && len(a.ToolCalls) > 0 {
+	case w.h.thoughts:
+		a.Content.OfString = openai.String("") // null beside a thought is refused
+	default:
 		extra["content"] = nil // templates look at it, and fail where it is missing
-	}
-	if len(a.ToolCalls) > 0 && !w.own {
-		for field, text := range thoughts {
-			extra[field] = text
-		}
-		// DeepSeek refuses a conversation in which a thought before a call is missing, even
-		// an empty one. Thoughts before mere text are not wanted by any server.
-		if _, ok := extra["reasoning_content"]; !ok && len(thoughts) == 0 && w.deepSeek() {
-			extra["reasoning_content"] = ""
-		}
 	}
 	if len(extra) > 0 {
 		a.SetExtraFields(extra)
@@ -184,27 +186,26 @@ func (w *chatWriter) assistant(m *model.Message) {
 	w.out = append(w.out, openai.ChatCompletionMessageParamUnion{OfAssistant: &a})
 }
 
-// deepSeek reports whether the server is DeepSeek's own.
-func (c *client) deepSeek() bool {
-	return strings.Contains(strings.ToLower(c.cfg.BaseURL), "://api.deepseek.com")
-}
-
-func (w *chatWriter) call(p model.Part) openai.ChatCompletionMessageToolCallUnionParam {
+// call writes one; first: of its message, which is the one that Gemini signs.
+func (w *chatWriter) call(p model.Part, first bool) openai.ChatCompletionMessageToolCallUnionParam {
 	var back callBack
 	if p.From == w.from() {
 		_ = json.Unmarshal(p.Opaque, &back) // none, or not of this form: nothing to send back
 	}
-	id := back.ID
-	if id == "" {
-		id = sendID(p.Call.ID)
+	id := w.id(p.Call.ID)
+	if back.ID != "" {
+		id = back.ID
 	}
 	w.ids[p.Call.ID] = id
 	f := &openai.ChatCompletionMessageFunctionToolCallParam{
 		ID:       id,
 		Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: sendName(p.Call.Tool), Arguments: sendArgs(p.Call.Args)},
 	}
-	if present(back.Extra) {
+	switch {
+	case present(back.Extra) && !w.h.noThoughts:
 		f.SetExtraFields(map[string]any{"extra_content": back.Extra})
+	case w.h.signed && first:
+		f.SetExtraFields(map[string]any{"extra_content": unsigned})
 	}
 	return openai.ChatCompletionMessageToolCallUnionParam{OfFunction: f}
 }
@@ -219,7 +220,7 @@ func (w *chatWriter) results(ctx context.Context, m *model.Message) error {
 		}
 		id, ok := w.ids[res.ID]
 		if !ok {
-			id = sendID(res.ID)
+			id = w.id(res.ID)
 		}
 		text := res.Text
 		for _, i := range res.Images {
@@ -255,6 +256,28 @@ func sendID(id string) string {
 	}
 	sum := sha256.Sum256([]byte(id))
 	return "call_" + hex.EncodeToString(sum[:12])
+}
+
+// id of a call as the server takes it.
+func (w *chatWriter) id(id string) string {
+	if w.h.shortIDs {
+		return shortID(id)
+	}
+	return sendID(id)
+}
+
+// shortID makes nine letters or digits of an id, and leaves one that is that.
+func shortID(id string) string {
+	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	if len(id) == 9 && strings.Trim(id, letters) == "" {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	out := make([]byte, 9)
+	for i := range out {
+		out[i] = letters[int(sum[i])%len(letters)]
+	}
+	return string(out)
 }
 
 // sendName makes a tool's name of what a model wrote as one, for a name that no tool

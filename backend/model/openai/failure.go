@@ -58,7 +58,7 @@ func parseFailure(body []byte) *failure {
 // parseReason reads the error itself.
 func parseReason(raw json.RawMessage) *failure {
 	var r struct {
-		Message  any             `json:"message"`
+		Message  json.RawMessage `json:"message"`
 		Msg      any             `json:"msg"`
 		Code     any             `json:"code"`
 		Type     any             `json:"type"`
@@ -68,7 +68,10 @@ func parseReason(raw json.RawMessage) *failure {
 	if json.Unmarshal(raw, &r) != nil {
 		return &failure{text: textOf(raw), explicit: true}
 	}
-	f := &failure{code: word(r.Code), typ: word(r.Type), text: word(r.Message), explicit: true}
+	f := &failure{code: word(r.Code), typ: word(r.Type), explicit: true}
+	if present(r.Message) { // Mistral's may be a list of what it does not take
+		f.text = textOf(r.Message)
+	}
 	if f.text == "" {
 		f.text = word(r.Msg)
 	}

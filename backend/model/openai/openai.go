@@ -41,6 +41,7 @@ type client struct {
 	key  string
 	own  bool // the address is the provider's, not a compatible server's
 	opts []option.RequestOption
+	how  learned
 }
 
 // New makes a client of one model; cfg.Format says of which of the two formats. Nothing
@@ -53,6 +54,7 @@ func New(cfg model.Config, key string, hc *http.Client) model.Client {
 		address = cfg.BaseURL
 		c.own = isOwn(address)
 	}
+	c.how.h = known(cfg, c.own)
 	c.opts = []option.RequestOption{
 		option.WithBaseURL(address),
 		option.WithAPIKey(c.key),
@@ -99,7 +101,7 @@ func (c *client) answer(ctx context.Context, r model.Request, each func(model.De
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	var ask func(context.Context, model.Request) (*http.Response, error)
+	var ask func(context.Context, model.Request, habits) (*http.Response, error)
 	var read reader
 	switch c.cfg.Format {
 	case model.FormatChat:
@@ -109,7 +111,12 @@ func (c *client) answer(ctx context.Context, r model.Request, each func(model.De
 	default:
 		return model.Answer{}, &model.Error{Kind: model.ErrInvalid, Message: fmt.Sprintf("the format %q is not one of OpenAI's", c.cfg.Format)}
 	}
-	resp, err := ask(ctx, r)
+	h := c.how.get()
+	resp, err := ask(ctx, r, h)
+	for err != nil && c.how.refused(h, err) {
+		h = c.how.get()
+		resp, err = ask(ctx, r, h)
+	}
 	if err != nil {
 		return model.Answer{}, err
 	}

@@ -197,25 +197,6 @@ func TestRequestsHoldTogether(t *testing.T) {
 	}
 }
 
-// DeepSeek refuses calls without the thought before them, also where there was none.
-func TestDeepSeekGetsItsThoughts(t *testing.T) {
-	c := &client{cfg: model.Config{Format: model.FormatChat, Model: "some-model", BaseURL: "https://api.deepseek.com/v1"}}
-	p, err := c.chatParams(t.Context(), model.Request{Messages: []model.Message{
-		user(text("go")),
-		assistant(thought("reasoning_content", "hm"), call("a", "x", "{}")), results(model.Result{ID: "a", Tool: "x", Text: "ok"}),
-		assistant(call("b", "x", "{}")), results(model.Result{ID: "b", Tool: "x", Text: "ok"}),
-		assistant(thought("reasoning_content", "not wanted"), text("done")), user(text("thanks")),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "chat_deepseek", b)
-}
-
 func TestArgumentsAreAlwaysAnObject(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "{}", "  ": "{}", "{}": "{}", `{"a": 1}`: `{"a": 1}`, "null": `{"_raw":"null"}`, "[1]": `{"_raw":"[1]"}`, `"x"`: `{"_raw":"\"x\""}`,

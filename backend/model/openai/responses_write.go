@@ -16,19 +16,23 @@ import (
 )
 
 // askResponses sends a request of Responses and returns the response, unread.
-func (c *client) askResponses(ctx context.Context, r model.Request) (*http.Response, error) {
-	p, err := c.responsesParams(ctx, r)
+func (c *client) askResponses(ctx context.Context, r model.Request, h habits) (*http.Response, error) {
+	p, err := c.responsesParams(ctx, r, h)
 	if err != nil {
 		return nil, err
 	}
 	var resp *http.Response
 	service := responses.NewResponseService(c.opts...)
+	if h.noStream {
+		_, err := service.New(ctx, p, option.WithResponseBodyInto(&resp))
+		return resp, err
+	}
 	stream := service.NewStreaming(ctx, p, option.WithResponseInto(&resp))
 	return resp, stream.Err()
 }
 
-func (c *client) responsesParams(ctx context.Context, r model.Request) (responses.ResponseNewParams, error) {
-	w := &itemWriter{client: c, r: r}
+func (c *client) responsesParams(ctx context.Context, r model.Request, h habits) (responses.ResponseNewParams, error) {
+	w := &itemWriter{client: c, r: r, h: h}
 	for i := range r.Messages {
 		if err := w.message(ctx, &r.Messages[i]); err != nil {
 			return responses.ResponseNewParams{}, err
@@ -40,14 +44,19 @@ func (c *client) responsesParams(ctx context.Context, r model.Request) (response
 		Input:           responses.ResponseNewParamsInputUnion{OfInputItemList: w.out},
 		MaxOutputTokens: openai.Int(c.most(r)),
 		// Nothing stays with the server; what it needs of its thoughts it gets back.
-		Store:   openai.Bool(false),
-		Include: []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent},
+		Store: openai.Bool(false),
+	}
+	if !h.noSealed {
+		p.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
 	}
 	if r.System != "" {
 		p.Instructions = openai.String(r.System)
 	}
 	if c.cfg.Effort != "" {
-		p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffort(c.cfg.Effort), Summary: shared.ReasoningSummaryAuto}
+		p.Reasoning.Effort = shared.ReasoningEffort(c.cfg.Effort)
+		if !h.noSummary {
+			p.Reasoning.Summary = shared.ReasoningSummaryAuto
+		}
 	}
 	for _, t := range r.Tools {
 		// Not strict: that needs schemas without optional arguments, and is on if not said.
@@ -70,6 +79,7 @@ func (c *client) responsesParams(ctx context.Context, r model.Request) (response
 type itemWriter struct {
 	*client
 	r    model.Request
+	h    habits
 	out  responses.ResponseInputParam
 	user responses.ResponseInputMessageContentListParam // not yet in out
 	ids  map[string]string                              // of the newest calls: ours → as sent
@@ -149,7 +159,7 @@ func (w *itemWriter) assistant(m *model.Message) {
 				a.Phase = responses.EasyInputMessagePhase(back.Phase)
 			}
 			w.out = append(w.out, responses.ResponseInputItemUnionParam{OfMessage: a})
-		case p.Kind == model.KindThought && mine:
+		case p.Kind == model.KindThought && mine && !w.h.noThoughts:
 			if it := reasoning(p.Opaque); it != nil {
 				w.out = append(w.out, responses.ResponseInputItemUnionParam{OfReasoning: it})
 			}
