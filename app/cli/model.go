@@ -154,14 +154,14 @@ func (o *modelFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.model, "model", "", "the server's name for the model")
 	f.StringVar(&o.baseURL, "base-url", "", "address of a server such as http://127.0.0.1:11434/v1; none = the provider's own")
 	f.StringVar(&o.keyEnv, "key-env", "", "environment variable of the core that holds the key; a key in the keychain counts first")
-	f.IntVar(&o.context, "context", 0, "tokens that a question and its answer may have together; 0 = 128000")
-	f.IntVar(&o.maxOutput, "max-output", 0, "most tokens of an answer; 0 = 8192")
+	f.Var(wholeFlag[int]{&o.context}, "context", "tokens that a question and its answer may have together; 0 = 128000")
+	f.Var(wholeFlag[int]{&o.maxOutput}, "max-output", "most tokens of an answer; 0 = 8192")
 	f.StringVar(&o.effort, "effort", "", "how much it thinks: low, medium or high; none = the server's usual")
 	f.BoolVar(&o.textOnly, "text-only", false, "it cannot see pictures")
-	f.Float64Var(&o.price.Input, "price-input", 0, "US dollars per million tokens that it reads")
-	f.Float64Var(&o.price.Output, "price-output", 0, "US dollars per million tokens that it writes")
-	f.Float64Var(&o.price.CacheRead, "price-cache-read", 0, "the same for tokens read from the server's cache; 0 = as --price-input")
-	f.Float64Var(&o.price.CacheWrite, "price-cache-write", 0, "the same for tokens put into it; 0 = as --price-input")
+	f.Var((*priceFlag)(&o.price.Input), "price-input", "US dollars per million tokens that it reads")
+	f.Var((*priceFlag)(&o.price.Output), "price-output", "US dollars per million tokens that it writes")
+	f.Var((*priceFlag)(&o.price.CacheRead), "price-cache-read", "the same for tokens read from the server's cache; 0 = as --price-input")
+	f.Var((*priceFlag)(&o.price.CacheWrite), "price-cache-write", "the same for tokens put into it; 0 = as --price-input")
 }
 
 // apply sets what was given on the command line and leaves the rest.

@@ -66,8 +66,8 @@ the workspace is empty.`,
 	create.Flags().BoolVar(&in.NextName, "next-name", false, "when the name is taken, put the next free number behind it")
 	create.Flags().StringVar(&in.Kind, "machine", "", "lima (a VM) or local (a sandbox, not a VM); default: the setting, else local on Linux")
 	create.Flags().StringSliceVar(&in.Overlay, "with", nil, "uncommitted files of the source to bring along; may be repeated")
-	create.Flags().IntVar(&in.CPUs, "cpus", 0, "processors")
-	create.Flags().IntVar(&in.MemoryMiB, "memory", 0, "memory in MiB")
+	create.Flags().Var(wholeFlag[int]{&in.CPUs}, "cpus", "processors")
+	create.Flags().Var(wholeFlag[int]{&in.MemoryMiB}, "memory", "memory in MiB")
 	list := &cobra.Command{
 		Use: "list", Short: "List projects", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -79,7 +79,7 @@ func (e *env) runCmd() *cobra.Command {
 	f.StringVar(&o.model, "model", "", "which model, by its name in 'glasshouse model list' (default: the default one)")
 	f.StringVar(&o.mode, "mode", "", "plan, ask, auto or full (default auto)")
 	f.StringVar(&o.limit, "limit", "", "most that the session may cost, in US dollars: 2.50; 0 = no limit")
-	f.Int64Var(&o.tokens, "limit-tokens", 0, "most tokens that the session may use; 0 = no limit")
+	f.Var(wholeFlag[int64]{&o.tokens}, "limit-tokens", "most tokens that the session may use; 0 = no limit")
 	f.StringArrayVar(&o.checks, "check", nil, "a shell command whose success says that the result is right")
 	f.BoolVar(&o.goOn, "go-on", false, "go on where the session's last turn ended, without a new prompt")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show too what the model thinks, and what each answer took")
@@ -130,12 +130,10 @@ func (o *runOptions) understand(input func() (string, error), args []string, giv
 		return start, "", usage("--go-on goes on in a --session")
 	case o.session != "" && len(o.checks) > 0:
 		return start, "", usage("--check is for a new session; the checks of one that exists are its own")
-	case o.tokens < 0:
-		return start, "", usage("--limit-tokens is at least 0, not %d", o.tokens)
 	case o.mode != "" && o.mode != "plan" && o.mode != "ask" && o.mode != "auto" && o.mode != "full":
 		return start, "", usage("--mode is plan, ask, auto or full, not %q", clip(o.mode, 40))
 	}
-	if o.limit != "" {
+	if o.limit != "" || given("limit") {
 		if _, err := dollars(o.limit); err != nil {
 			return start, "", err
 		}

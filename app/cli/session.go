@@ -204,9 +204,6 @@ meanwhile, a new host for one, is shown here; a terminal takes the answer.`,
 			if dir != "" {
 				in["workdir"] = dir
 			}
-			if timeout < 0 {
-				return usage("--timeout-ms is at least 0, not %d", timeout)
-			}
 			if timeout > 0 {
 				in["timeout_ms"] = timeout
 			}
@@ -250,7 +247,7 @@ meanwhile, a new host for one, is shown here; a terminal takes the answer.`,
 	f.StringVar(&lang, "lang", "bash", "language of --code: bash, sh, python, node, perl, ruby")
 	f.StringVar(&code, "code", "", "a script instead of a command")
 	f.StringArrayVar(&envs, "env", nil, "NAME=VALUE for the command")
-	f.Int64Var(&timeout, "timeout-ms", 0, "time limit in ms; 0 = 120000, two minutes")
+	f.Var(wholeFlag[int64]{&timeout}, "timeout-ms", "time limit in ms; 0 = 120000, two minutes")
 	return cmd
 }
 

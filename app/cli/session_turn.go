@@ -42,9 +42,6 @@ used already included.`,
 				set["limit_nanos"] = nanos
 			}
 			if given("limit-tokens") {
-				if tokens < 0 {
-					return usage("--limit-tokens is at least 0, not %d", tokens)
-				}
 				set["limit_tokens"] = tokens
 			}
 			if len(set) == 0 {
@@ -65,7 +62,7 @@ used already included.`,
 	f.StringVar(&mode, "mode", "", "plan, ask, auto or full ('glasshouse run --help' says what they mean)")
 	f.StringVar(&model, "model", "", "a model by its name in 'glasshouse model list'; \"\" = the default one")
 	f.StringVar(&limit, "limit", "", "most that the session may cost, in US dollars: 2.50; 0 = no limit")
-	f.Int64Var(&tokens, "limit-tokens", 0, "most tokens that the session may use; 0 = no limit")
+	f.Var(wholeFlag[int64]{&tokens}, "limit-tokens", "most tokens that the session may use; 0 = no limit")
 	return cmd
 }
 

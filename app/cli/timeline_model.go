@@ -349,22 +349,6 @@ func limitText(nanos int64) string {
 	return "$" + strconv.FormatInt(whole, 10) + "." + part
 }
 
-// dollars reads an amount of US dollars such as 2.50, exactly.
-func dollars(s string) (int64, error) {
-	bad := usage("a limit is an amount of US dollars such as 2.50, not %q", clip(s, 40))
-	whole, part, point := strings.Cut(strings.TrimPrefix(s, "$"), ".")
-	if whole == "" && part == "" || point && part == "" || len(whole) > 6 || len(part) > 9 {
-		return 0, bad
-	}
-	for _, r := range whole + part {
-		if r < '0' || r > '9' {
-			return 0, bad
-		}
-	}
-	n, _ := strconv.ParseInt(or(whole, "0")+part+strings.Repeat("0", 9-len(part)), 10, 64)
-	return n, nil
-}
-
 // firstLine of a text, fit for a title.
 func firstLine(s string, most int) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
