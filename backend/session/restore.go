@@ -167,7 +167,7 @@ func (s *Service) Restore(ctx context.Context, r RestoreRequest) (domain.Session
 	}
 	// Kept and named before anything is put back, so that a core that comes in the
 	// middle of it still knows what was there.
-	kept, err := g.Checkpoints().Take(ctx, guest.CheckpointRequest{Step: "before restoring to " + t.Checkpoint})
+	kept, err := g.Checkpoints().Take(ctx, guest.CheckpointRequest{Step: "before-restore-" + t.Checkpoint})
 	if err != nil {
 		return "", nil, domain.E(domain.CodeUnavailable, "What is in the workspace now cannot be kept, so nothing was restored", "see what the machine says, and try again", err)
 	}
