@@ -63,6 +63,7 @@ func NewClient(o Options) *http.Client {
 	return &http.Client{
 		Transport: &transport{o: o, base: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
+			OnProxyConnectResponse: proxyAnswered,
 			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 			TLSHandshakeTimeout:    dialTimeout,
 			ExpectContinueTimeout:  time.Second,
@@ -140,6 +141,20 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = b
 	return resp, nil
+}
+
+// proxyAnswered says what a proxy answered that does not let us through. Nothing of the
+// request has left by then: the way to the server is asked for first.
+func proxyAnswered(_ context.Context, proxy *url.URL, to *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	what := fmt.Sprintf("the proxy %s does not let us through to %s (it answered %d %s)", proxy.Host, to.Host, resp.StatusCode, http.StatusText(resp.StatusCode))
+	hint := "see HTTPS_PROXY and NO_PROXY in the environment in which Glasshouse was started"
+	if resp.StatusCode == http.StatusProxyAuthRequired {
+		hint = "it wants a name and a password, which HTTPS_PROXY can hold, as in http://NAME:PASSWORD@" + proxy.Host
+	}
+	return &model.Error{Kind: model.ErrNetwork, Message: what + "; " + hint}
 }
 
 // unfit says why a response is not read at all.

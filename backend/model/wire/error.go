@@ -81,8 +81,14 @@ func reason(err error) (model.ErrorKind, string) {
 		typed   *json.UnmarshalTypeError
 	)
 	switch {
-	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
-		return model.ErrNotFound, fmt.Sprintf("%s shows a certificate that this machine does not trust: %s", at, text)
+	case errors.As(err, &op) && op.Op == "proxyconnect":
+		return model.ErrNetwork, fmt.Sprintf("the proxy by which %s is to be reached cannot be reached itself: %s; see HTTPS_PROXY and NO_PROXY in the environment in which Glasshouse was started", at, op.Err)
+	case errors.As(err, &name):
+		return model.ErrNotFound, fmt.Sprintf("%s shows a certificate that is another's: %s; nothing was sent: check the address", at, text)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return model.ErrNotFound, fmt.Sprintf("%s shows a certificate whose time is over or has not come: %s; nothing was sent: check this machine's clock, or tell who runs the server", at, text)
+	case errors.As(err, &cert), errors.As(err, &unknown), errors.As(err, &invalid):
+		return model.ErrNotFound, fmt.Sprintf("%s shows a certificate that this machine does not trust: %s; nothing was sent: if the server is your own, add who signed its certificate to those that this machine trusts", at, text)
 	case errors.As(err, &record), strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return model.ErrNotFound, fmt.Sprintf("%s does not speak TLS: does its address begin with http:// ?", at)
 	case errors.As(err, &dns) && !dns.IsTimeout:
@@ -100,6 +106,8 @@ func reason(err error) (model.ErrorKind, string) {
 		return model.ErrTimeout, fmt.Sprintf("%s did not answer in time: %s", at, text)
 	case errors.As(err, &alert), strings.Contains(text, "tls: "):
 		return model.ErrNetwork, fmt.Sprintf("no TLS with %s: %s", at, text)
+	case strings.Contains(text, `malformed HTTP response "\x15\x03`):
+		return model.ErrNotFound, fmt.Sprintf("%s speaks TLS alone: its address begins with https://", at)
 	case slices.ContainsFunc(badHTTP, func(w string) bool { return strings.Contains(text, w) }):
 		return model.ErrProtocol, fmt.Sprintf("%s does not speak HTTP as it should: %s", at, text)
 	case errors.Is(err, bufio.ErrTooLong):

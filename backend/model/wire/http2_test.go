@@ -87,7 +87,9 @@ func TestHTTP2(t *testing.T) {
 			flush(w)
 			panic(http.ErrAbortHandler)
 		}, model.ErrNetwork, 5},
-		"redirect": {Options{}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://192.0.2.1/", http.StatusTemporaryRedirect) }, model.ErrNotFound, 0},
+		"redirect": {Options{}, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://192.0.2.1/", http.StatusTemporaryRedirect)
+		}, model.ErrNotFound, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, client := http2(t, c.o, c.answer)
