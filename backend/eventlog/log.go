@@ -31,6 +31,7 @@ type Log struct {
 	cerr error
 
 	ring *ring // recent events, for live readers
+	room *room // held on the disk, so that what is needed on a full one can be written
 
 	committed atomic.Int64 // id of the newest event on disk
 	writer    writerState
@@ -44,7 +45,9 @@ type Log struct {
 
 // Open opens or makes the log in dir. What is no log of ours, is newer than this
 // program, or is damaged is refused with the file untouched.
-func Open(dir string, opt Options) (*Log, error) { return open(dir, opt, migrations) }
+func Open(dir string, opt Options) (*Log, error) {
+	return opened(dir, func() (*Log, error) { return open(dir, opt, migrations) })
+}
 
 func open(dir string, opt Options, steps []string) (_ *Log, err error) {
 	if opt.Now == nil {
@@ -129,6 +132,7 @@ func open(dir string, opt Options, steps []string) (_ *Log, err error) {
 	}
 	l.committed.Store(l.writer.id)
 	l.ring = newRing(opt.Ring, 16<<20, l.writer.id)
+	l.room = newRoom(dir, l.w)
 	if err := l.openBlobs(); err != nil {
 		return nil, err
 	}

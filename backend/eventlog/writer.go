@@ -155,6 +155,9 @@ func (l *Log) write() {
 		select {
 		case req := <-l.reqs:
 			batch = append(batch, req)
+		case <-l.room.look:
+			l.room.keep()
+			continue
 		case <-l.stop:
 			for { // what was accepted is written
 				select {
@@ -178,6 +181,7 @@ func (l *Log) write() {
 			}
 		}
 		l.commit(batch)
+		l.room.lookSoon()
 	}
 }
 
@@ -193,7 +197,7 @@ func (l *Log) commit(batch []*request) {
 	if len(live) == 0 {
 		return
 	}
-	err := l.transact(live)
+	err := l.withRoom(func() error { return l.transact(live) })
 	if err != nil && len(live) > 1 {
 		// One request may have been the cause (or the last bytes of the disk): each gets its own try.
 		for _, req := range live {
