@@ -394,7 +394,6 @@ func (d *desk) typed(t *testing.T, line string, args ...string) (code int, out s
 		}
 		if !said && strings.Contains(b.String(), "answer: ") {
 			said = true
-			time.Sleep(100 * time.Millisecond) // a line typed before it is waited for is nobody's
 			if _, err := m.WriteString(line + "\n"); err != nil {
 				t.Fatal(err)
 			}

@@ -80,23 +80,30 @@ func operations(t *testing.T, w *World) (out []operation) {
 // raw sends any bytes and returns the answer.
 func (w *World) raw(t *testing.T, method, path, kind string, body io.Reader) (int, http.Header, []byte) {
 	t.Helper()
+	status, h, b, err := w.sent(method, path, kind, body)
+	if err != nil {
+		t.Errorf("%s %s: %v", method, path, err)
+	}
+	return status, h, b
+}
+
+func (w *World) sent(method, path, kind string, body io.Reader) (int, http.Header, []byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://core"+path, body)
 	if err != nil {
-		t.Fatal(err)
+		return 0, http.Header{}, nil, err
 	}
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
 	resp, err := w.http.Do(req)
 	if err != nil {
-		t.Errorf("%s %s: %v", method, path, err)
-		return 0, http.Header{}, nil
+		return 0, http.Header{}, nil, err
 	}
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	return resp.StatusCode, resp.Header, b
+	return resp.StatusCode, resp.Header, b, nil
 }
 
 // shaped checks that an answer is an error of the one shape.
@@ -187,8 +194,14 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("%s: nothing says that %s is wrong: %s", name, p, b)
 			}
 		}
-		big := io.MultiReader(strings.NewReader(`{"x":"`), io.LimitReader(endless{}, 17<<20), strings.NewReader(`"}`))
-		status, h, b = w.raw(t, o.method, path, "application/json", big)
+		for again := true; again; {
+			big := io.MultiReader(strings.NewReader(`{"x":"`), io.LimitReader(endless{}, 17<<20), strings.NewReader(`"}`))
+			var err error
+			status, h, b, err = w.sent(o.method, path, "application/json", big)
+			if again = cut(err); err != nil && !again {
+				t.Errorf("%s with 17 MiB: %v", name, err)
+			}
+		}
 		shaped(t, name+" with 17 MiB", status, h, b, "too_large")
 	}
 	if bodies < 12 {

@@ -118,6 +118,9 @@ func killOnce(t *testing.T, w *World, p httpapi.ProjectView, target string, seed
 	if a := w.Bash(s, step(seed, n+1, "")); a.ExitCode == nil || *a.ExitCode != 0 {
 		t.Fatalf("after the kill: %+v", a)
 	}
+	var newest httpapi.Info
+	w.Call("GET", "/v1/info", nil, &newest)
+	w.Until("the reader to have it all", func() bool { return f.last.Load() >= newest.Latest })
 	frames := stop()
 	stored := map[int64]string{}
 	var sealed []event.StepSealed

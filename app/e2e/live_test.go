@@ -53,7 +53,7 @@ func TestLiveView(t *testing.T) {
 			t.Fatalf("a session without a browser answers %d", code)
 		}
 		w.Bash(s, `mkdir -p /tmp/site && cd /tmp/site && for c in red lime; do echo "<!doctype html><title>$c page</title><body style='margin:0;background:$c'>" >$c.html; done
-			setsid python3 -m http.server -b 127.0.0.1 8123 >/dev/null 2>&1 & for i in $(seq 100); do curl -fsS -o /dev/null http://127.0.0.1:8123/red.html && exit 0; sleep 0.1; done; exit 1`)
+			setsid python3 -m http.server -b 127.0.0.1 8123 >/dev/null 2>&1 & for i in $(seq 1000); do curl -fsS -o /dev/null http://127.0.0.1:8123/red.html && exit 0; sleep 0.1; done; exit 1`)
 		open := func(url string) {
 			t.Helper()
 			var st struct {

@@ -224,7 +224,7 @@ func TestQuitDuringAMaking(t *testing.T) {
 	if err := <-made; err == nil {
 		t.Error("no error")
 	}
-	if left := w.Processes(); len(left) > 0 {
+	if left := w.left(); len(left) > 0 {
 		t.Errorf("%v", left)
 	}
 	for _, dir := range []string{"projects", "m"} {

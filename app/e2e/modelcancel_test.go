@@ -108,9 +108,7 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 		if left := x.marked(mark); len(left) > 0 {
 			t.Errorf("round %d: %d processes are left after the cancel", i, len(left))
 		}
-		if n := w.srv.Conns(); n != 0 {
-			t.Errorf("round %d: %d connections to the model's server are open", i, n)
-		}
+		w.Until("the model's server to be let go of", func() bool { return w.srv.Conns() == 0 })
 		if end := w.ended(ses, turn); end.Result != "cancelled" {
 			t.Errorf("round %d: the turn ended %s: %s", i, end.Result, end.Reason)
 		}
@@ -138,11 +136,13 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 	}
 	t.Logf("the cancel of a turn answers in %v (median %v); a bare kill takes %v (median %v), until its step has ended %v (median %v); the cancel of a step without a model answers in %v (median %v)",
 		rounded(cancels), median(cancels), rounded(kills), median(kills), rounded(steps), median(steps), rounded(alone), median(alone))
-	if c, s := median(cancels), median(steps); c > 3*s {
-		t.Errorf("the cancel of a turn takes %v, which is more than three times a bare kill's %v", c, s)
+	// What is slower by itself is so at its best, too; a busy computer is not.
+	slower := func(a, b []time.Duration) bool { return median(a) > 3*median(b) && slices.Min(a) > 3*slices.Min(b) }
+	if slower(cancels, steps) {
+		t.Errorf("the cancel of a turn takes %v, which is more than three times a bare kill's %v", median(cancels), median(steps))
 	}
-	if c, s := median(cancels), median(alone); c > 3*s {
-		t.Errorf("the cancel of a turn takes %v, which is more than three times that of a step, %v", c, s)
+	if slower(cancels, alone) {
+		t.Errorf("the cancel of a turn takes %v, which is more than three times that of a step, %v", median(cancels), median(alone))
 	}
 
 	// While an answer comes in.

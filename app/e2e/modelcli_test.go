@@ -17,7 +17,7 @@ delay_ms: 3
 chunk: 4
 answers:
   - say: First I look.
-    calls: [{tool: exec, args: {lang: bash, code: "echo once >>/home/agent/effects; sleep 2; echo looked"}}]
+    calls: [{tool: exec, args: {lang: bash, code: "echo once >>/home/agent/effects; until test -e /home/agent/killed; do sleep 0.1; done; echo looked"}}]
   - expect: {has: [looked]}
     say: That was all of it.
   - say: There is no more.
@@ -51,6 +51,10 @@ func TestModelCommand(t *testing.T) {
 		other := w.Session(w.p)
 		w.Until("its effect", func() bool { return w.Bash(other, "test -s /home/agent/effects").Outcome == domain.OutcomeOK })
 		w.KillCore()
+		w.Until("the core that the command starts", func() bool { return w.Try("GET", "/v1/info", nil, nil) == nil })
+		if a := w.Bash(other, "touch /home/agent/killed"); a.Outcome != domain.OutcomeOK {
+			t.Errorf("%+v", a)
+		}
 		r := <-done
 		if r.err != nil {
 			t.Fatalf("%v\n%s", r.err, r.out)

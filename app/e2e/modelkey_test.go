@@ -65,14 +65,14 @@ answers:
 		}
 		// Neither do processes outside have it, the core apart, which reads it.
 		seen := 0
-		for _, l := range w.Processes() {
-			pid, err := strconv.Atoi(strings.Fields(l)[0])
-			if err != nil || pid == w.core.Process.Pid {
-				continue
-			}
+		for _, pid := range w.programs() {
 			env, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-			if seen++; bytes.Contains(env, []byte(w.key)) {
-				t.Errorf("%s has the key in its environment", l)
+			line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+			if bytes.Contains(env, []byte(w.key)) {
+				t.Errorf("%q has the key in its environment", line)
+			}
+			if bytes.Contains(append(line, env...), []byte(w.Dir)) {
+				seen++
 			}
 		}
 		if seen == 0 {

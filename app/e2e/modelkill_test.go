@@ -16,7 +16,8 @@ import (
 
 // killScript calls three commands with an effect each: a line in a file that no
 // checkpoint knows, written at once, and the end of the command later. A call that is
-// told not to have run is made again, with a number of its own.
+// told not to have run is made again, with a number of its own. The last one waits for
+// the test, so that the turn is not over before the kill, however slow that is.
 const killScript = `
 replay: true
 delay_ms: 3
@@ -33,7 +34,7 @@ answers:
       - {tool: exec, args: {lang: bash, code: "echo line ${n} >>/home/agent/effects; sleep 0.7; echo end ${n}"}}
       - {tool: exec, args: {lang: bash, code: "echo line ${n}b >>/home/agent/effects; sleep 0.3; echo end ${n}b"}}
   - say: And a third.
-    calls: [{tool: exec, args: {lang: bash, code: "echo line ${n} >>/home/agent/effects; sleep 0.7; echo end ${n}"}}]
+    calls: [{tool: exec, args: {lang: bash, code: "echo line ${n} >>/home/agent/effects; sleep 0.7; until test -e /home/agent/killed; do sleep 0.1; done; echo end ${n}"}}]
   - say: All are written.
 `
 
@@ -89,6 +90,9 @@ func modelKill(t *testing.T, kind string, f model.Format, moment string, seed in
 	answered := len(w.srv.Requests())
 	time.Sleep(time.Duration(rng.Intn(1200)) * time.Millisecond)
 	w.Start()
+	if a := w.Bash(w.Session(w.p), "touch /home/agent/killed"); a.ExitCode == nil || *a.ExitCode != 0 {
+		t.Fatalf("%+v", a)
+	}
 	if end := w.ended(ses, turn); end.Result != "ok" {
 		t.Errorf("the turn ended %s: %s", end.Result, end.Reason)
 	}

@@ -126,14 +126,9 @@ func (l *leaks) tree(root string) {
 // environments of all processes of this computer but the core, which reads the key. Those
 // of a sandbox are among them.
 func (l *leaks) environments() {
-	ents, _ := os.ReadDir("/proc")
-	for _, e := range ents {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || l.w.core != nil && pid == l.w.core.Process.Pid {
-			continue
-		}
+	for _, pid := range l.w.programs() {
 		for _, name := range []string{"environ", "cmdline"} {
-			if b, err := os.ReadFile(filepath.Join("/proc", e.Name(), name)); err == nil {
+			if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), name)); err == nil {
 				l.text(fmt.Sprintf("%s of process %d", name, pid), b)
 			}
 		}

@@ -26,7 +26,7 @@ func TestExecAndQuit(t *testing.T) {
 			t.Fatalf("%q %v", out, err)
 		}
 		w.core = nil
-		if left := w.Processes(); left != nil {
+		if left := w.left(); len(left) > 0 {
 			t.Fatalf("left: %v", left)
 		}
 	})

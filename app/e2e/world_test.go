@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -96,7 +97,7 @@ func (w *World) end() {
 			w.t.Errorf("quit: %v\n%s", err, out)
 		}
 	}
-	if left := w.Processes(); len(left) > 0 {
+	if left := w.left(); len(left) > 0 {
 		w.t.Errorf("processes left after quit:\n%s", strings.Join(left, "\n"))
 		for _, l := range left {
 			if pid, err := strconv.Atoi(strings.Fields(l)[0]); err == nil {
@@ -125,31 +126,58 @@ func last(b []byte, n int) []byte {
 
 // Processes lists every process of this world: those whose command line or
 // environment names its folder. Zombies do not count.
-func (w *World) Processes() []string {
-	var out []string
-	for range 50 {
-		out = out[:0]
-		ents, _ := os.ReadDir("/proc")
-		for _, e := range ents {
-			pid, err := strconv.Atoi(e.Name())
-			if err != nil || pid == os.Getpid() {
-				continue
-			}
-			cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-			envb, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			if len(cmd) == 0 {
-				continue
-			}
-			if bytes.Contains(cmd, []byte(w.Dir)) || bytes.Contains(envb, []byte(w.Dir)) {
-				out = append(out, fmt.Sprintf("%d %s", pid, bytes.ReplaceAll(last(cmd, 300), []byte{0}, []byte{' '})))
-			}
+func (w *World) Processes() (out []string) {
+	ents, _ := os.ReadDir("/proc")
+	for _, e := range ents {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
 		}
-		if len(out) == 0 {
-			return nil
+		cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		envb, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if len(cmd) == 0 {
+			continue
 		}
-		time.Sleep(100 * time.Millisecond)
+		if bytes.Contains(cmd, []byte(w.Dir)) || bytes.Contains(envb, []byte(w.Dir)) {
+			out = append(out, fmt.Sprintf("%d %s", pid, bytes.ReplaceAll(last(cmd, 300), []byte{0}, []byte{' '})))
+		}
 	}
-	return slices.Clone(out)
+	return out
+}
+
+// programs lists all processes of this computer but the core, each as the program that it
+// is: a child that the core has only just made looks like the core itself, environment and
+// all, until it runs a program of its own.
+func (w *World) programs() (pids []int) {
+	core := ""
+	if w.core != nil {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.core.Process.Pid))
+		core = string(b)
+	}
+	ents, _ := os.ReadDir("/proc")
+	for _, e := range ents {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || w.core != nil && pid == w.core.Process.Pid {
+			continue
+		}
+		if core != "" {
+			w.Until("a child of the core to run its program", func() bool {
+				b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				return err != nil || string(b) != core
+			})
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// left lists the processes of this world that do not go away.
+func (w *World) left() []string {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if out := w.Processes(); len(out) == 0 || time.Now().After(end) {
+			return out
+		}
+	}
 }
 
 // Settings writes config.toml before the core starts.
@@ -201,12 +229,11 @@ func (w *World) KillCore() {
 	if err := w.core.Process.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
-	for range 500 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if syscall.Kill(w.core.Process.Pid, 0) != nil {
 			w.http.CloseIdleConnections()
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	w.t.Fatal("the core survived SIGKILL")
 }
@@ -234,6 +261,12 @@ type apiErr struct {
 
 func (e *apiErr) Error() string {
 	return fmt.Sprintf("%d %s: %s (%s)", e.Status, e.Code, e.What, e.Hint)
+}
+
+// cut reports whether a connection broke while a request was sent: the door answers
+// before it has taken all, and soon closes. Who comes too late for the answer asks again.
+func cut(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // Try calls the door.
@@ -388,6 +421,7 @@ type Follower struct {
 	Frames []Frame
 	stop   context.CancelFunc
 	done   chan struct{}
+	last   atomic.Int64 // the id of the newest whole frame
 }
 
 // Frame is one SSE frame as it came.
@@ -402,10 +436,9 @@ func (w *World) Follow() *Follower {
 	f := &Follower{stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
-		var lastID int64
 		for ctx.Err() == nil {
 			req, _ := http.NewRequestWithContext(ctx, "GET", "http://core/v1/events", nil)
-			if lastID > 0 {
+			if lastID := f.last.Load(); lastID > 0 {
 				req.Header.Set("Last-Event-ID", strconv.FormatInt(lastID, 10))
 			}
 			resp, err := w.http.Do(req)
@@ -424,7 +457,7 @@ func (w *World) Follow() *Follower {
 					// is dropped by every SSE client.
 					if sc.Scan() && sc.Text() == "" && id > 0 {
 						f.Frames = append(f.Frames, Frame{id, v})
-						lastID = id
+						f.last.Store(id)
 					}
 					id = 0
 				}
