@@ -220,6 +220,9 @@ func (x *exchange) reply(a *Asked, given Answer, c choice) *reply {
 		o := outCall{id: k.ID, item: fmt.Sprintf("fc_%d_%d", x.r.Number, i+1), tool: k.Tool}
 		if o.id == "" {
 			o.id = fmt.Sprintf("call_%d_%d", x.r.Number, i+1)
+			if c, ok := x.face.(chat); ok {
+				o.id = c.callID(x.r.Number, i+1, given.Think != "")
+			}
 		}
 		switch {
 		case k.Raw != nil:

@@ -13,7 +13,10 @@ import (
 
 // chat is OpenAI's Chat Completions, with thoughts as its compatible servers send them
 // (reasoning_content).
-type chat struct{ parser }
+type chat struct {
+	parser
+	like string // as of Script
+}
 
 func (chat) format() model.Format     { return model.FormatChat }
 func (chat) key(h http.Header) string { return bearer(h) }
@@ -26,6 +29,7 @@ func (c chat) parse(_ http.Header, body []byte) (*Asked, *refusal) {
 			"max_completion_tokens", "temperature", "top_p", "reasoning_effort", "store", "metadata", "prompt_cache_key", "prompt_cache_retention",
 			"user", "safety_identifier", "seed", "stop", "n", "response_format", "service_tier", "verbosity", "frequency_penalty", "presence_penalty")
 		a := &Asked{Format: model.FormatChat, Model: c.text(c.need(o, "model", ""), "model")}
+		c.ownWay(o)
 		if a.Model == "" {
 			c.refuse("model", "you must provide a model parameter")
 		}
@@ -159,7 +163,7 @@ func (p parser) choice(raw json.RawMessage) bool {
 
 // message reads one and returns which calls have no result after it.
 func (c chat) message(a *Asked, raw json.RawMessage, at string, waiting []string) []string {
-	o := c.object(raw, at, "role", "content", "name", "tool_calls", "tool_call_id", "refusal", "reasoning_content")
+	o := c.object(raw, at, append(c.thoughtKeys(), "role", "content", "name", "tool_calls", "tool_call_id", "refusal")...)
 	role := c.text(c.need(o, "role", at), at+".role")
 	if role != "tool" && len(waiting) > 0 {
 		c.unanswered(waiting)
@@ -237,8 +241,15 @@ func (c chat) content(a *Asked, e *Entry, raw json.RawMessage, at string, pictur
 
 func (c chat) assistant(a *Asked, o object, at string) (waiting []string) {
 	e := a.begin("assistant")
-	if v, ok := o["reasoning_content"]; ok && !isNull(v) {
-		a.thought(e, c.text(v, at+".reasoning_content"))
+	for _, k := range []string{"reasoning_content", "reasoning"} {
+		if v, ok := o[k]; ok && !isNull(v) {
+			a.thought(e, c.text(v, at+"."+k))
+		}
+	}
+	var own said
+	_ = json.Unmarshal(o["reasoning_details"], &own.Details) // none, where it has none
+	for _, d := range own.Details {
+		a.thought(e, d.Text)
 	}
 	if v := o["content"]; !isNull(v) && string(v) != `""` {
 		c.content(a, e, v, at+".content", false)
@@ -259,7 +270,7 @@ func (c chat) assistant(a *Asked, o object, at string) (waiting []string) {
 	}
 	for i, raw := range calls {
 		at := fmt.Sprintf("%s.tool_calls[%d]", at, i)
-		t := c.object(raw, at, "id", "type", "function")
+		t := c.object(raw, at, "id", "type", "function", "extra_content")
 		id := c.text(c.need(t, "id", at), at+".id")
 		if typ := c.text(c.need(t, "type", at), at+".type"); typ != "function" || id == "" || len(id) > 64 {
 			c.refuse(at, "%s: type '%s', id '%s'", at, typ, id)
@@ -282,9 +293,12 @@ func (c chat) assistant(a *Asked, o object, at string) (waiting []string) {
 	return waiting
 }
 
-func (chat) finish(s model.Stop) string {
+func (c chat) finish(s model.Stop) string {
 	switch s {
 	case model.StopCalls:
+		if c.like == "ollama" {
+			return "stop"
+		}
 		return "tool_calls"
 	case model.StopLength:
 		return "length"
@@ -299,6 +313,19 @@ func (chat) usage(u model.Usage) m {
 	return m{"prompt_tokens": in, "completion_tokens": u.Output, "total_tokens": in + u.Output,
 		"prompt_tokens_details":     m{"cached_tokens": u.CacheRead},
 		"completion_tokens_details": m{"reasoning_tokens": u.Reasoning}}
+}
+
+// thoughtKeys are the names of a message's thoughts.
+func (c chat) thoughtKeys() []string {
+	switch c.like {
+	case "openai", "mistral":
+		return nil
+	case "openrouter":
+		return []string{"reasoning", "reasoning_details", "reasoning_content"}
+	case "ollama":
+		return []string{"reasoning"}
+	}
+	return []string{"reasoning_content"}
 }
 
 func (c chat) whole(r *reply) []byte {
@@ -333,27 +360,46 @@ func (c chat) stream(r *reply, chunk int) (out []frame) {
 	}
 	delta := func(d m) { send([]m{{"index": 0, "delta": d, "finish_reason": nil}}, nil) }
 	delta(m{"role": "assistant", "content": ""})
-	for _, p := range pieces(r.think, chunk) {
-		delta(m{"reasoning_content": p})
+	if c.like == "openrouter" {
+		out = append([]frame{{comment: "OPENROUTER PROCESSING"}}, out...)
+	}
+	for _, d := range c.thoughtDeltas(r.think, chunk) {
+		delta(d)
 	}
 	for _, p := range pieces(r.say, chunk) {
 		delta(m{"content": p})
 	}
+	for _, d := range c.wholeCalls(r) {
+		delta(d)
+	}
 	for i, k := range r.calls {
+		if c.callsWhole() {
+			break
+		}
 		delta(m{"tool_calls": []m{{"index": i, "id": k.id, "type": "function", "function": m{"name": k.tool, "arguments": ""}}}})
 		for _, p := range pieces(k.args, chunk) {
 			delta(m{"tool_calls": []m{{"index": i, "function": m{"arguments": p}}}})
 		}
 	}
-	send([]m{{"index": 0, "delta": m{}, "finish_reason": c.finish(r.stop)}}, nil)
-	if r.withUsage {
+	end, last := []m{{"index": 0, "delta": m{}, "finish_reason": c.finish(r.stop)}}, any(nil)
+	if c.like == "mistral" { // it tells without being asked
+		r.withUsage, last = true, c.usage(r.usage)
+	}
+	send(end, last)
+	if r.withUsage && last == nil {
 		send([]m{}, c.usage(r.usage))
 	}
 	return append(out, frame{data: []byte("[DONE]")})
 }
 
-func (chat) failure(f failure) (int, []byte) {
+func (c chat) failure(f failure) (int, []byte) {
 	status, e := openAIFailure(f)
+	switch c.like {
+	case "gemini":
+		return status, js([]m{{"error": m{"code": status, "message": e["message"], "status": "INVALID_ARGUMENT"}}})
+	case "mistral":
+		return status, js(m{"object": "error", "message": e["message"], "type": e["type"], "param": nil, "code": nil})
+	}
 	return status, js(m{"error": e})
 }
 

@@ -26,6 +26,12 @@
 // words. Each refusal, and each expectation of the script that was not met, is kept in
 // Server.Faults.
 //
+// Script.Like makes the face of Chat Completions as odd as one of the servers that speak
+// it in their own way: what they refuse is refused (a call without a thought, without a
+// signature, with a long id, a parameter of another name), and what they send comes as
+// they send it (calls in one piece, all of the same number, thoughts under other names
+// and signed in pieces, usage unasked).
+//
 // # Tokens
 //
 // They are counted alike for all formats. What a model reads of a request (system text,

@@ -25,11 +25,15 @@ type face interface {
 
 // frame is one server-sent event.
 type frame struct {
-	event string
-	data  []byte
+	event   string
+	data    []byte
+	comment string // in place of an event
 }
 
 func (f frame) bytes() []byte {
+	if f.comment != "" {
+		return []byte(": " + f.comment + "\n\n")
+	}
 	if f.event == "" {
 		return []byte("data: " + string(f.data) + "\n\n")
 	}

@@ -415,7 +415,7 @@ func (c messages) whole(r *reply) []byte {
 func (c messages) stream(r *reply, chunk int) (out []frame) {
 	send := func(typ string, x m) {
 		x["type"] = typ
-		out = append(out, frame{typ, js(x)})
+		out = append(out, frame{event: typ, data: js(x)})
 	}
 	send("message_start", m{"message": m{"id": r.id, "type": "message", "role": "assistant", "model": r.served, "content": []m{}, "stop_reason": nil, "stop_sequence": nil,
 		"usage": c.usage(r.usage, 1)}})
@@ -481,5 +481,5 @@ func (messages) failure(f failure) (status int, body []byte) {
 
 func (c messages) midError(f failure) []frame {
 	_, b := c.failure(f)
-	return []frame{{"error", b}}
+	return []frame{{event: "error", data: b}}
 }

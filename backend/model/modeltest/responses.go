@@ -311,7 +311,7 @@ func (c responses) stream(r *reply, chunk int) (out []frame) {
 	send := func(typ string, x m) {
 		x["type"], x["sequence_number"] = typ, seq
 		seq++
-		out = append(out, frame{typ, js(x)})
+		out = append(out, frame{event: typ, data: js(x)})
 	}
 	send("response.created", m{"response": c.response(r, "in_progress", nil)})
 	send("response.in_progress", m{"response": c.response(r, "in_progress", nil)})
@@ -378,5 +378,5 @@ func (responses) midError(f failure) []frame {
 	if code == nil {
 		code = "server_error"
 	}
-	return []frame{{"error", js(m{"type": "error", "code": code, "message": e["message"], "param": nil, "sequence_number": 99})}}
+	return []frame{{event: "error", data: js(m{"type": "error", "code": code, "message": e["message"], "param": nil, "sequence_number": 99})}}
 }

@@ -21,6 +21,10 @@ type Script struct {
 	// carry; empty = as asked for.
 	Model  string `yaml:"model"`
 	Served string `yaml:"served"`
+	// Like makes the face of Chat Completions as strict and as odd as one that speaks it in
+	// its own way: "openai", "deepseek", "mistral", "gemini", "openrouter" or "ollama".
+	// Empty = like none of them.
+	Like string `yaml:"like"`
 	// Context is the most tokens that a request and its answer may have together; a
 	// longer one is refused. 0 = no limit.
 	Context int64 `yaml:"context"`
@@ -194,6 +198,9 @@ func (s *Script) lines(text []byte) {
 
 // Check says what is wrong with a script, also one that was not parsed.
 func (s *Script) Check() error {
+	if s.Like != "" && !slices.Contains(likes, s.Like) {
+		return fmt.Errorf("there is no server like %q, only %s", s.Like, strings.Join(likes, ", "))
+	}
 	for i := range s.Answers {
 		if err := s.Answers[i].check(); err != nil {
 			return fmt.Errorf("%s: %w", s.Answers[i].where(i), err)

@@ -216,7 +216,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.Number = len(s.requests) + 1
 	s.requests = append(s.requests, r)
 	s.mu.Unlock()
-	x := &exchange{Server: s, r: r, w: w, ctx: req.Context(), face: faceOf(req), sent: &bytes.Buffer{}}
+	x := &exchange{Server: s, r: r, w: w, ctx: req.Context(), face: s.faceOf(req), sent: &bytes.Buffer{}}
 	defer x.end()
 	if err != nil {
 		x.fail(failure{kind: "invalid", message: "the request could not be read"})
@@ -240,14 +240,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func faceOf(req *http.Request) face {
+func (s *Server) faceOf(req *http.Request) face {
 	switch p := req.URL.Path; {
 	case strings.Contains(p, "/messages") || req.Header.Get("Anthropic-Version") != "":
 		return messages{}
 	case strings.HasSuffix(strings.TrimSuffix(p, "/"), "/responses"):
 		return responses{}
 	}
-	return chat{}
+	return chat{like: s.script.Like}
 }
 
 // exchange is one request and its answer.
