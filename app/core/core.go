@@ -199,7 +199,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 		return nil, err
 	}
 	c.browsers = newBrowsers(func(n event.New) { _ = c.events.Publish(n) })
-	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools,
+	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools, Repair: c.projects.Repair,
 		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close, Resumes: turn.Resumes,
 		QuestionLifeNow: c.questionLife})
 	c.turns = turn.New(turn.Config{Sessions: c.sessions, Project: c.projects.Get, Tools: c.tools.ForAgents, Blobs: c.events, Make: c.agent, ReadFile: c.readFile, Log: c.log})

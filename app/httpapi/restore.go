@@ -28,6 +28,8 @@ type RestoreAnswer struct {
 	ExecAnswer
 	Before string `json:"before,omitempty" doc:"a checkpoint of what was there; restoring to it undoes this"`
 	Files  int    `json:"files" doc:"how many files differ between before and now"`
+	// Repository is what came of .git.
+	Repository string `json:"repository,omitempty" doc:"set where .git was destroyed: made anew, or why it could not be"`
 }
 
 func (s *server) restores(api huma.API) {
@@ -90,7 +92,7 @@ func restoreAnswer(id domain.SessionID, v session.StepView) RestoreAnswer {
 	if v.Ended != nil {
 		var r tool.Restored
 		if json.Unmarshal(v.Ended.Result, &r) == nil {
-			a.Before, a.Files = r.Before, r.Files
+			a.Before, a.Files, a.Repository = r.Before, r.Files, r.Repository
 		}
 	}
 	return a

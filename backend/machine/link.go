@@ -434,6 +434,15 @@ func (x linkGit) Import(ctx context.Context, req guest.ImportRequest, pack io.Re
 	return g.Git().Import(ctx, req, pack)
 }
 
+// Repair is not repeated either; a second one finds what the first has done.
+func (x linkGit) Repair(ctx context.Context, req guest.ImportRequest, pack io.Reader) (bool, error) {
+	g, err := x.l.current(ctx)
+	if err != nil {
+		return false, err
+	}
+	return g.Git().Repair(ctx, req, pack)
+}
+
 func (x linkGit) Head(ctx context.Context) (guest.HeadInfo, error) {
 	return retry(ctx, x.l, func(g guest.Guest) (guest.HeadInfo, error) { return g.Git().Head(ctx) })
 }

@@ -219,7 +219,7 @@ func (s *Service) OpenReview(ctx context.Context, id domain.ProjectID, remote, r
 	// The machine has what it began with, but not what the host made of it.
 	cand, err := g.Git().Candidate(ctx, imp.Commit, "Changes from "+p.Name)
 	if err != nil {
-		return ReviewView{}, domain.E(domain.CodeUnavailable, "the machine could not make a commit of its changes", "look at 'git status' in the workspace", err)
+		return ReviewView{}, domain.E(domain.CodeUnavailable, "the machine could not make a commit of its changes", "look at 'git status' in the workspace; where its repository was destroyed, restore to after the last step: that makes it anew and leaves the files as they are", err)
 	}
 	if cand.Commit == imp.Commit || cand.Commit == ev.Base {
 		return ReviewView{}, unchanged

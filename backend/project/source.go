@@ -78,6 +78,34 @@ func (s *Service) importGuest(ctx context.Context, p domain.Project, g guest.Gue
 	return nil
 }
 
+// Repair makes the repository of a project's workspace anew, out of what was imported,
+// where it was destroyed: its files stay, and what is left of the old one is kept in
+// the new one. It reports whether it had to. Commits the machine made itself are only
+// in what was kept; their files are in the workspace.
+func (s *Service) Repair(ctx context.Context, p domain.Project, g guest.Guest) (bool, error) {
+	imp, ok := s.Imported(p.ID)
+	if !ok {
+		return false, nil // it was never filled: there is nothing to make it of
+	}
+	who := s.cfg.Author(ctx)
+	req := guest.ImportRequest{Branch: imp.Branch, Commit: imp.Commit, AuthorName: who.Name, AuthorEmail: who.Email}
+	// Most often it is whole, and to collect a pack for nothing takes long.
+	made, err := g.Git().Repair(ctx, req, nil)
+	if err == nil || imp.Commit == "" || ctx.Err() != nil {
+		return made, err
+	}
+	m, err := s.mirror(p.ID)
+	if err != nil {
+		return false, err
+	}
+	pack, err := m.PackFor(ctx, imp.Commit)
+	if err != nil {
+		return false, err
+	}
+	defer pack.Close()
+	return g.Git().Repair(ctx, req, pack)
+}
+
 // text makes a name of raw bytes fit for JSON; what is no UTF-8 is shown so.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 

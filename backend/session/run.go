@@ -345,6 +345,15 @@ func (st *Step) handle(h tool.Handler, g guest.Guest) (res tool.Result, err erro
 			e.Origin = domain.OriginGuest
 			_ = a.s.cfg.Log.Publish(e)
 		}}
+	if repair := a.s.cfg.Repair; repair != nil {
+		call.Repair = func(ctx context.Context) (bool, error) {
+			p, err := a.s.cfg.Project(a.who.ProjectID)
+			if err != nil {
+				return false, err
+			}
+			return repair(ctx, p, g)
+		}
+	}
 	if a.s.cfg.Browser != nil {
 		call.Browser = a.s.cfg.Browser(a.who, g)
 	}

@@ -60,6 +60,9 @@ type Config struct {
 	Browser func(s domain.Session, g guest.Guest) tool.BrowserProvider
 	// CloseBrowser ends it.
 	CloseBrowser func(id domain.SessionID)
+	// Repair makes the repository of a project's workspace anew where it was destroyed,
+	// and reports whether it had to; nil = nobody can.
+	Repair func(ctx context.Context, p domain.Project, g guest.Guest) (bool, error)
 	// Resumes says whether agents of a kind go on with a turn that an earlier core left;
 	// nil = none does. The turns of others end as interrupted.
 	Resumes func(agent string) bool

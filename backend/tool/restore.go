@@ -12,6 +12,8 @@ type Restored struct {
 	Before     string `json:"before"`     // what was there; restoring to it undoes this
 	Files      int    `json:"files"`      // that differ between the two
 	More       bool   `json:"more,omitempty"`
+	// Repository is set where .git was destroyed: "made anew", or why it could not be.
+	Repository string `json:"repository,omitempty"`
 }
 
 // RestoredText tells an agent that the files are no longer as it left them; title is

@@ -64,8 +64,11 @@ type Call struct {
 	Guest   guest.Guest
 	Browser BrowserProvider // nil = no browser here
 	Blobs   event.BlobStore
-	Asker   Asker  // nil = nobody can be asked
-	Output  Output // nil = nobody listens
+	// Repair makes the workspace's repository anew where it was destroyed, and reports
+	// whether it had to; nil = nobody can.
+	Repair func(ctx context.Context) (bool, error)
+	Asker  Asker  // nil = nobody can be asked
+	Output Output // nil = nobody listens
 	// Timeout is the most the call may take; 0 = the tool's own default.
 	Timeout time.Duration
 }

@@ -313,6 +313,11 @@ type Git interface {
 	// Import makes /workspace a repository out of a pack: HEAD on branch at
 	// commit, and the working tree checked out. empty = a repository without commits.
 	Import(ctx context.Context, req ImportRequest, pack io.Reader) error
+	// Repair makes the repository anew round the files of /workspace, as Import would
+	// but without touching them, where there is none or one that has not the commit of
+	// req. What stood in its place is kept inside the new one. It reports whether it
+	// had to; the pack is then read.
+	Repair(ctx context.Context, req ImportRequest, pack io.Reader) (made bool, err error)
 	// Head says what HEAD is, and whether the tree is clean.
 	Head(ctx context.Context) (HeadInfo, error)
 	// Candidate returns the commit to review against base: HEAD when it moved

@@ -440,6 +440,25 @@ func (f fakeGit) Import(ctx context.Context, req guest.ImportRequest, pack io.Re
 	return nil
 }
 
+// Repair makes one where Head says that there is none.
+func (f fakeGit) Repair(ctx context.Context, req guest.ImportRequest, pack io.Reader) (bool, error) {
+	if err := f.g.ok(ctx, "git.repair"); err != nil {
+		return false, err
+	}
+	w := f.g.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Head.Repo {
+		return false, nil
+	}
+	if _, err := io.Copy(io.Discard, pack); err != nil {
+		return false, err
+	}
+	w.imported = append(w.imported, req)
+	w.Head = guest.HeadInfo{Branch: req.Branch, Commit: req.Commit, Repo: true}
+	return true, nil
+}
+
 func (f fakeGit) Head(ctx context.Context) (guest.HeadInfo, error) {
 	if err := f.g.ok(ctx, "git.head"); err != nil {
 		return guest.HeadInfo{}, err

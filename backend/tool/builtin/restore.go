@@ -20,7 +20,7 @@ func restoreTool() tool.Tool {
 	return tool.Tool{
 		Name: tool.Restore,
 		Description: "Put the files of the workspace back to what a checkpoint holds. What is there now is kept in a checkpoint first. " +
-			"Files that no checkpoint holds (ignored ones) stay as they are, and so does .git.",
+			"Files that no checkpoint holds (ignored ones) stay as they are, and so does .git, unless it was destroyed: then it is made anew, without the commits made in the machine.",
 		Schema: json.RawMessage(`{
 			"type": "object",
 			"properties": {
@@ -80,5 +80,13 @@ func restore(ctx context.Context, c tool.Call, again bool) (tool.Result, error) 
 		return tool.Result{}, err
 	}
 	r.Files, r.More = len(changes), more
+	if c.Repair != nil {
+		switch made, err := c.Repair(ctx); {
+		case err != nil && ctx.Err() == nil:
+			r.Repository = "it could not be made anew: " + tool.OneLine(clean(err.Error()), 500)
+		case made:
+			r.Repository = "made anew"
+		}
+	}
 	return answer(r)
 }

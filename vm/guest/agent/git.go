@@ -27,21 +27,53 @@ type gitService struct {
 }
 
 func (s *gitService) Import(st grpc.ClientStreamingServer[proto.ImportChunk, proto.ImportReply]) error {
-	m, err := st.Recv()
+	req, pack, err := readImport(st)
 	if err != nil {
 		return err
 	}
+	if err := s.g.Import(st.Context(), req, pack); err != nil {
+		return err
+	}
+	return st.SendAndClose(&proto.ImportReply{})
+}
+
+func (s *gitService) Repair(st grpc.ClientStreamingServer[proto.ImportChunk, proto.RepairReply]) error {
+	req, pack, err := readImport(st)
+	if err != nil {
+		return err
+	}
+	if len(req.Overlay) > 0 {
+		return proto.Invalid(errors.New("a repair lays no files over"))
+	}
+	made, err := s.g.Repair(st.Context(), req, pack)
+	if err != nil {
+		return err
+	}
+	return st.SendAndClose(&proto.RepairReply{Made: made})
+}
+
+// importStream is the host's side of an import.
+type importStream interface {
+	Recv() (*proto.ImportChunk, error)
+}
+
+// readImport reads all of an import up to its pack.
+func readImport(st importStream) (req guest.ImportRequest, in *importReader, err error) {
+	m, err := st.Recv()
+	if err != nil {
+		return req, nil, err
+	}
 	h := m.GetHeader()
 	if h == nil {
-		return proto.Invalid(errors.New("the header is missing"))
+		return req, nil, proto.Invalid(errors.New("the header is missing"))
 	}
 	if err := proto.CheckHash("commit", h.Commit, true); err != nil {
-		return proto.Invalid(err)
+		return req, nil, proto.Invalid(err)
 	}
-	req := guest.ImportRequest{
+	req = guest.ImportRequest{
 		Branch: string(h.Branch), Commit: h.Commit, AuthorName: string(h.AuthorName), AuthorEmail: string(h.AuthorEmail), Refs: map[string]string{},
 	}
-	in := &importReader{st: st}
+	in = &importReader{st: st}
 	total, open := 0, false
 	for {
 		m, err := st.Recv()
@@ -50,14 +82,14 @@ func (s *gitService) Import(st grpc.ClientStreamingServer[proto.ImportChunk, pro
 			break
 		}
 		if err != nil {
-			return err
+			return req, nil, err
 		}
 		if r := m.GetRef(); r != nil {
 			if err := errors.Join(proto.CheckHash("ref", r.Commit, false), proto.CheckPath("ref", r.Name)); err != nil {
-				return proto.Invalid(err)
+				return req, nil, proto.Invalid(err)
 			}
 			if len(req.Refs) >= maxRefs {
-				return proto.Invalid(errors.New("too many refs"))
+				return req, nil, proto.Invalid(errors.New("too many refs"))
 			}
 			req.Refs[string(r.Name)] = r.Commit
 			continue
@@ -65,39 +97,36 @@ func (s *gitService) Import(st grpc.ClientStreamingServer[proto.ImportChunk, pro
 		if o := m.GetOverlay(); o != nil {
 			if !open {
 				if err := wantPath(o.Path); err != nil {
-					return err
+					return req, nil, err
 				}
 				if len(req.Overlay) >= maxOverlayFiles {
-					return proto.Invalid(errors.New("too many files to lay over"))
+					return req, nil, proto.Invalid(errors.New("too many files to lay over"))
 				}
 				req.Overlay = append(req.Overlay, guest.OverlayFile{Path: string(o.Path), Mode: o.Mode, Deleted: o.Deleted})
 			}
 			f := &req.Overlay[len(req.Overlay)-1]
 			if total += len(o.Data); total > maxOverlayBytes {
-				return guest.ErrTooLarge
+				return req, nil, guest.ErrTooLarge
 			}
 			f.Data = append(f.Data, o.Data...)
 			open = !o.Last
 			continue
 		}
 		if m.GetMsg() == nil || m.GetHeader() != nil {
-			return proto.Invalid(errors.New("an import holds something unknown"))
+			return req, nil, proto.Invalid(errors.New("an import holds something unknown"))
 		}
 		in.buf = m.GetPack()
 		break
 	}
 	if open {
-		return proto.Invalid(errors.New("a file to lay over is cut short"))
+		return req, nil, proto.Invalid(errors.New("a file to lay over is cut short"))
 	}
-	if err := s.g.Import(st.Context(), req, in); err != nil {
-		return err
-	}
-	return st.SendAndClose(&proto.ImportReply{})
+	return req, in, nil
 }
 
 // importReader is the pack at the end of an import.
 type importReader struct {
-	st  grpc.ClientStreamingServer[proto.ImportChunk, proto.ImportReply]
+	st  importStream
 	buf []byte
 	err error
 }

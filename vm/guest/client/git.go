@@ -77,7 +77,27 @@ func (g *git) Import(ctx context.Context, req guest.ImportRequest, pack io.Reade
 	return g.c.wrap(ctx, err, guest.ErrNotFound)
 }
 
-func sendImport(st grpc.ClientStreamingClient[proto.ImportChunk, proto.ImportReply], req guest.ImportRequest, pack io.Reader) error {
+func (g *git) Repair(ctx context.Context, req guest.ImportRequest, pack io.Reader) (bool, error) {
+	if err := checkImport(req); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	st, err := g.p.Repair(ctx)
+	if err != nil {
+		return false, g.c.wrap(ctx, err, guest.ErrNotFound)
+	}
+	err = sendImport(st, req, pack)
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the answer says why
+		return false, g.c.wrap(ctx, err, guest.ErrNotFound)
+	}
+	r, err := st.CloseAndRecv()
+	return r.GetMade(), g.c.wrap(ctx, err, guest.ErrNotFound)
+}
+
+func sendImport(st interface {
+	Send(*proto.ImportChunk) error
+}, req guest.ImportRequest, pack io.Reader) error {
 	err := st.Send(&proto.ImportChunk{Msg: &proto.ImportChunk_Header{Header: &proto.ImportHeader{
 		Branch: []byte(req.Branch), Commit: req.Commit, AuthorName: []byte(req.AuthorName), AuthorEmail: []byte(req.AuthorEmail),
 	}}})

@@ -46,7 +46,7 @@ func (g *Git) Candidate(ctx context.Context, base, message string) (guest.Candid
 		return none, err
 	}
 	if !h.Repo {
-		return none, errors.New("the workspace is no git repository, so there is nothing to push; run git init in it")
+		return none, errors.New("the workspace is no git repository, so there is nothing to push")
 	}
 	onBase := base == "" || h.Commit == base
 	if h.Commit != "" && !onBase {

@@ -46,30 +46,16 @@ func (g *Git) Import(ctx context.Context, req guest.ImportRequest, pack io.Reade
 	if branch == "" {
 		branch = "main" // HEAD is detached below
 	}
-	if err := g.layOut(branch, config(req)); err != nil {
+	dir, err := os.OpenRoot(filepath.Join(g.opts.Root, ".git"))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := g.layOut(dir, branch, config(req)); err != nil {
 		return fmt.Errorf("the repository cannot be made: %w", err)
 	}
-	if req.Commit != "" || len(req.Refs) > 0 {
-		if pack == nil {
-			return errors.New("there are commits to import, but no pack")
-		}
-		if err := g.run(ctx, nil, pack, io.Discard, "git", "index-pack", "--stdin"); err != nil {
-			return err
-		}
-		var refs strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(req.Refs)) {
-			fmt.Fprintf(&refs, "update %s\x00%s\x00\x00", name, req.Refs[name])
-		}
-		switch {
-		case req.Commit == "":
-		case req.Branch == "":
-			fmt.Fprintf(&refs, "option no-deref\x00update HEAD\x00%s\x00\x00", req.Commit)
-		case req.Refs["refs/heads/"+req.Branch] == "":
-			fmt.Fprintf(&refs, "update refs/heads/%s\x00%s\x00\x00", req.Branch, req.Commit)
-		}
-		if err := g.run(ctx, nil, strings.NewReader(refs.String()), nil, "git", "update-ref", "-z", "--stdin"); err != nil {
-			return err
-		}
+	if err := g.fill(ctx, nil, req, pack); err != nil {
+		return err
 	}
 	if req.Commit != "" {
 		if err := g.run(ctx, nil, nil, io.Discard, "git", "reset", "-q", "--hard"); err != nil {
@@ -83,6 +69,31 @@ func (g *Git) Import(ctx context.Context, req guest.ImportRequest, pack io.Reade
 		return err
 	}
 	return syncFS(g.opts.Root)
+}
+
+// fill puts the pack and the refs into an empty repository; env may say which.
+func (g *Git) fill(ctx context.Context, env []string, req guest.ImportRequest, pack io.Reader) error {
+	if req.Commit == "" && len(req.Refs) == 0 {
+		return nil
+	}
+	if pack == nil {
+		return errors.New("there are commits to import, but no pack")
+	}
+	if err := g.run(ctx, env, pack, io.Discard, "git", "index-pack", "--stdin"); err != nil {
+		return err
+	}
+	var refs strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(req.Refs)) {
+		fmt.Fprintf(&refs, "update %s\x00%s\x00\x00", name, req.Refs[name])
+	}
+	switch {
+	case req.Commit == "":
+	case req.Branch == "":
+		fmt.Fprintf(&refs, "option no-deref\x00update HEAD\x00%s\x00\x00", req.Commit)
+	case req.Refs["refs/heads/"+req.Branch] == "":
+		fmt.Fprintf(&refs, "update refs/heads/%s\x00%s\x00\x00", req.Branch, req.Commit)
+	}
+	return g.run(ctx, env, strings.NewReader(refs.String()), nil, "git", "update-ref", "-z", "--stdin")
 }
 
 func syncFS(dir string) error {
@@ -221,12 +232,7 @@ func (g *Git) own(name string) error {
 // layOut writes an empty repository, as git init would without its samples of
 // hooks. Starting git for that takes longer than all the rest of a machine's
 // first import, where the processor is emulated and git not yet in memory.
-func (g *Git) layOut(branch, config string) error {
-	r, err := os.OpenRoot(filepath.Join(g.opts.Root, ".git"))
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func (g *Git) layOut(r *os.Root, branch, config string) error {
 	own := func(name string, err error) error {
 		if err == nil && os.Geteuid() == 0 && g.opts.UID > 0 {
 			err = r.Lchown(name, g.opts.UID, g.opts.GID)

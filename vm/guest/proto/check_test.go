@@ -250,7 +250,7 @@ func TestErrorsTravel(t *testing.T) {
 func TestSilentStream(t *testing.T) {
 	every, wait := pingEvery, pingWait
 	defer func() { pingEvery, pingWait = every, wait }()
-	pingEvery, pingWait = 20*time.Millisecond, 3*time.Second
+	pingEvery, pingWait = 20*time.Millisecond, 10*time.Second
 	a, b := net.Pipe()
 	host, err := HostSession(a)
 	if err != nil {

@@ -3672,6 +3672,50 @@ func (*ImportReply) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
+type RepairReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Made          bool                   `protobuf:"varint,1,opt,name=made,proto3" json:"made,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairReply) Reset() {
+	*x = RepairReply{}
+	mi := &file_guest_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairReply) ProtoMessage() {}
+
+func (x *RepairReply) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairReply.ProtoReflect.Descriptor instead.
+func (*RepairReply) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *RepairReply) GetMade() bool {
+	if x != nil {
+		return x.Made
+	}
+	return false
+}
+
 type HeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3680,7 +3724,7 @@ type HeadRequest struct {
 
 func (x *HeadRequest) Reset() {
 	*x = HeadRequest{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3736,7 @@ func (x *HeadRequest) String() string {
 func (*HeadRequest) ProtoMessage() {}
 
 func (x *HeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3749,7 @@ func (x *HeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeadRequest.ProtoReflect.Descriptor instead.
 func (*HeadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 type HeadReply struct {
@@ -3720,7 +3764,7 @@ type HeadReply struct {
 
 func (x *HeadReply) Reset() {
 	*x = HeadReply{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3732,7 +3776,7 @@ func (x *HeadReply) String() string {
 func (*HeadReply) ProtoMessage() {}
 
 func (x *HeadReply) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3745,7 +3789,7 @@ func (x *HeadReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeadReply.ProtoReflect.Descriptor instead.
 func (*HeadReply) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HeadReply) GetBranch() []byte {
@@ -3786,7 +3830,7 @@ type CandidateRequest struct {
 
 func (x *CandidateRequest) Reset() {
 	*x = CandidateRequest{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +3842,7 @@ func (x *CandidateRequest) String() string {
 func (*CandidateRequest) ProtoMessage() {}
 
 func (x *CandidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +3855,7 @@ func (x *CandidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateRequest.ProtoReflect.Descriptor instead.
 func (*CandidateRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CandidateRequest) GetBase() string {
@@ -3839,7 +3883,7 @@ type CandidateReply struct {
 
 func (x *CandidateReply) Reset() {
 	*x = CandidateReply{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +3895,7 @@ func (x *CandidateReply) String() string {
 func (*CandidateReply) ProtoMessage() {}
 
 func (x *CandidateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +3908,7 @@ func (x *CandidateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateReply.ProtoReflect.Descriptor instead.
 func (*CandidateReply) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CandidateReply) GetCommit() string {
@@ -3899,7 +3943,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +3955,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +3968,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ExportRequest) GetWant() []string {
@@ -3957,7 +4001,7 @@ type PackChunk struct {
 
 func (x *PackChunk) Reset() {
 	*x = PackChunk{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4013,7 @@ func (x *PackChunk) String() string {
 func (*PackChunk) ProtoMessage() {}
 
 func (x *PackChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4026,7 @@ func (x *PackChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackChunk.ProtoReflect.Descriptor instead.
 func (*PackChunk) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PackChunk) GetData() []byte {
@@ -4004,7 +4048,7 @@ type BrowserSpec struct {
 
 func (x *BrowserSpec) Reset() {
 	*x = BrowserSpec{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4060,7 @@ func (x *BrowserSpec) String() string {
 func (*BrowserSpec) ProtoMessage() {}
 
 func (x *BrowserSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4073,7 @@ func (x *BrowserSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserSpec.ProtoReflect.Descriptor instead.
 func (*BrowserSpec) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BrowserSpec) GetProfile() string {
@@ -4070,7 +4114,7 @@ type BrowserIn struct {
 
 func (x *BrowserIn) Reset() {
 	*x = BrowserIn{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4082,7 +4126,7 @@ func (x *BrowserIn) String() string {
 func (*BrowserIn) ProtoMessage() {}
 
 func (x *BrowserIn) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4095,7 +4139,7 @@ func (x *BrowserIn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserIn.ProtoReflect.Descriptor instead.
 func (*BrowserIn) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BrowserIn) GetSpec() *BrowserSpec {
@@ -4123,7 +4167,7 @@ type BrowserOut struct {
 
 func (x *BrowserOut) Reset() {
 	*x = BrowserOut{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4179,7 @@ func (x *BrowserOut) String() string {
 func (*BrowserOut) ProtoMessage() {}
 
 func (x *BrowserOut) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4192,7 @@ func (x *BrowserOut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrowserOut.ProtoReflect.Descriptor instead.
 func (*BrowserOut) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BrowserOut) GetStarted() bool {
@@ -4180,7 +4224,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4236,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4249,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 // ChangeBatch may come in several messages: more says that the next one belongs to it.
@@ -4224,7 +4268,7 @@ type ChangeBatch struct {
 
 func (x *ChangeBatch) Reset() {
 	*x = ChangeBatch{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4236,7 +4280,7 @@ func (x *ChangeBatch) String() string {
 func (*ChangeBatch) ProtoMessage() {}
 
 func (x *ChangeBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4249,7 +4293,7 @@ func (x *ChangeBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeBatch.ProtoReflect.Descriptor instead.
 func (*ChangeBatch) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ChangeBatch) GetEpoch() uint64 {
@@ -4313,7 +4357,7 @@ type PathChange struct {
 
 func (x *PathChange) Reset() {
 	*x = PathChange{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4369,7 @@ func (x *PathChange) String() string {
 func (*PathChange) ProtoMessage() {}
 
 func (x *PathChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4382,7 @@ func (x *PathChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathChange.ProtoReflect.Descriptor instead.
 func (*PathChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *PathChange) GetPath() []byte {
@@ -4383,7 +4427,7 @@ type EgressClaim struct {
 
 func (x *EgressClaim) Reset() {
 	*x = EgressClaim{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4395,7 +4439,7 @@ func (x *EgressClaim) String() string {
 func (*EgressClaim) ProtoMessage() {}
 
 func (x *EgressClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4408,7 +4452,7 @@ func (x *EgressClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EgressClaim.ProtoReflect.Descriptor instead.
 func (*EgressClaim) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *EgressClaim) GetSession() string {
@@ -4464,7 +4508,7 @@ type EgressFrame struct {
 
 func (x *EgressFrame) Reset() {
 	*x = EgressFrame{}
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4520,7 @@ func (x *EgressFrame) String() string {
 func (*EgressFrame) ProtoMessage() {}
 
 func (x *EgressFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4533,7 @@ func (x *EgressFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EgressFrame.ProtoReflect.Descriptor instead.
 func (*EgressFrame) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{71}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *EgressFrame) GetClaim() *EgressClaim {
@@ -4783,7 +4827,9 @@ const file_guest_proto_rawDesc = "" +
 	"\aoverlay\x18\x03 \x01(\v2!.glasshouse.guest.v1.OverlayChunkH\x00R\aoverlay\x12\x14\n" +
 	"\x04pack\x18\x04 \x01(\fH\x00R\x04packB\x05\n" +
 	"\x03msg\"\r\n" +
-	"\vImportReply\"\r\n" +
+	"\vImportReply\"!\n" +
+	"\vRepairReply\x12\x12\n" +
+	"\x04made\x18\x01 \x01(\bR\x04made\"\r\n" +
 	"\vHeadRequest\"e\n" +
 	"\tHeadReply\x12\x16\n" +
 	"\x06branch\x18\x01 \x01(\fR\x06branch\x12\x16\n" +
@@ -4869,9 +4915,10 @@ const file_guest_proto_rawDesc = "" +
 	"\x04Take\x12 .glasshouse.guest.v1.TakeRequest\x1a#.glasshouse.guest.v1.CheckpointPage0\x01\x12I\n" +
 	"\x04Diff\x12 .glasshouse.guest.v1.DiffRequest\x1a\x1d.glasshouse.guest.v1.DiffPage0\x01\x12U\n" +
 	"\aRestore\x12#.glasshouse.guest.v1.RestoreRequest\x1a#.glasshouse.guest.v1.CheckpointPage0\x01\x12J\n" +
-	"\x04Show\x12 .glasshouse.guest.v1.ShowRequest\x1a\x1e.glasshouse.guest.v1.ShowChunk0\x012\xca\x02\n" +
+	"\x04Show\x12 .glasshouse.guest.v1.ShowRequest\x1a\x1e.glasshouse.guest.v1.ShowChunk0\x012\x9a\x03\n" +
 	"\x03Git\x12N\n" +
-	"\x06Import\x12 .glasshouse.guest.v1.ImportChunk\x1a .glasshouse.guest.v1.ImportReply(\x01\x12H\n" +
+	"\x06Import\x12 .glasshouse.guest.v1.ImportChunk\x1a .glasshouse.guest.v1.ImportReply(\x01\x12N\n" +
+	"\x06Repair\x12 .glasshouse.guest.v1.ImportChunk\x1a .glasshouse.guest.v1.RepairReply(\x01\x12H\n" +
 	"\x04Head\x12 .glasshouse.guest.v1.HeadRequest\x1a\x1e.glasshouse.guest.v1.HeadReply\x12W\n" +
 	"\tCandidate\x12%.glasshouse.guest.v1.CandidateRequest\x1a#.glasshouse.guest.v1.CandidateReply\x12P\n" +
 	"\x06Export\x12\".glasshouse.guest.v1.ExportRequest\x1a\x1e.glasshouse.guest.v1.PackChunk(\x010\x012V\n" +
@@ -4894,7 +4941,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 	return file_guest_proto_rawDescData
 }
 
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_guest_proto_goTypes = []any{
 	(*HelloRequest)(nil),      // 0: glasshouse.guest.v1.HelloRequest
 	(*HelloReply)(nil),        // 1: glasshouse.guest.v1.HelloReply
@@ -4954,20 +5001,21 @@ var file_guest_proto_goTypes = []any{
 	(*OverlayChunk)(nil),      // 55: glasshouse.guest.v1.OverlayChunk
 	(*ImportChunk)(nil),       // 56: glasshouse.guest.v1.ImportChunk
 	(*ImportReply)(nil),       // 57: glasshouse.guest.v1.ImportReply
-	(*HeadRequest)(nil),       // 58: glasshouse.guest.v1.HeadRequest
-	(*HeadReply)(nil),         // 59: glasshouse.guest.v1.HeadReply
-	(*CandidateRequest)(nil),  // 60: glasshouse.guest.v1.CandidateRequest
-	(*CandidateReply)(nil),    // 61: glasshouse.guest.v1.CandidateReply
-	(*ExportRequest)(nil),     // 62: glasshouse.guest.v1.ExportRequest
-	(*PackChunk)(nil),         // 63: glasshouse.guest.v1.PackChunk
-	(*BrowserSpec)(nil),       // 64: glasshouse.guest.v1.BrowserSpec
-	(*BrowserIn)(nil),         // 65: glasshouse.guest.v1.BrowserIn
-	(*BrowserOut)(nil),        // 66: glasshouse.guest.v1.BrowserOut
-	(*WatchRequest)(nil),      // 67: glasshouse.guest.v1.WatchRequest
-	(*ChangeBatch)(nil),       // 68: glasshouse.guest.v1.ChangeBatch
-	(*PathChange)(nil),        // 69: glasshouse.guest.v1.PathChange
-	(*EgressClaim)(nil),       // 70: glasshouse.guest.v1.EgressClaim
-	(*EgressFrame)(nil),       // 71: glasshouse.guest.v1.EgressFrame
+	(*RepairReply)(nil),       // 58: glasshouse.guest.v1.RepairReply
+	(*HeadRequest)(nil),       // 59: glasshouse.guest.v1.HeadRequest
+	(*HeadReply)(nil),         // 60: glasshouse.guest.v1.HeadReply
+	(*CandidateRequest)(nil),  // 61: glasshouse.guest.v1.CandidateRequest
+	(*CandidateReply)(nil),    // 62: glasshouse.guest.v1.CandidateReply
+	(*ExportRequest)(nil),     // 63: glasshouse.guest.v1.ExportRequest
+	(*PackChunk)(nil),         // 64: glasshouse.guest.v1.PackChunk
+	(*BrowserSpec)(nil),       // 65: glasshouse.guest.v1.BrowserSpec
+	(*BrowserIn)(nil),         // 66: glasshouse.guest.v1.BrowserIn
+	(*BrowserOut)(nil),        // 67: glasshouse.guest.v1.BrowserOut
+	(*WatchRequest)(nil),      // 68: glasshouse.guest.v1.WatchRequest
+	(*ChangeBatch)(nil),       // 69: glasshouse.guest.v1.ChangeBatch
+	(*PathChange)(nil),        // 70: glasshouse.guest.v1.PathChange
+	(*EgressClaim)(nil),       // 71: glasshouse.guest.v1.EgressClaim
+	(*EgressFrame)(nil),       // 72: glasshouse.guest.v1.EgressFrame
 }
 var file_guest_proto_depIdxs = []int32{
 	9,  // 0: glasshouse.guest.v1.ExecIn.start:type_name -> glasshouse.guest.v1.ExecStart
@@ -4991,9 +5039,9 @@ var file_guest_proto_depIdxs = []int32{
 	53, // 18: glasshouse.guest.v1.ImportChunk.header:type_name -> glasshouse.guest.v1.ImportHeader
 	54, // 19: glasshouse.guest.v1.ImportChunk.ref:type_name -> glasshouse.guest.v1.Ref
 	55, // 20: glasshouse.guest.v1.ImportChunk.overlay:type_name -> glasshouse.guest.v1.OverlayChunk
-	64, // 21: glasshouse.guest.v1.BrowserIn.spec:type_name -> glasshouse.guest.v1.BrowserSpec
-	69, // 22: glasshouse.guest.v1.ChangeBatch.changes:type_name -> glasshouse.guest.v1.PathChange
-	70, // 23: glasshouse.guest.v1.EgressFrame.claim:type_name -> glasshouse.guest.v1.EgressClaim
+	65, // 21: glasshouse.guest.v1.BrowserIn.spec:type_name -> glasshouse.guest.v1.BrowserSpec
+	70, // 22: glasshouse.guest.v1.ChangeBatch.changes:type_name -> glasshouse.guest.v1.PathChange
+	71, // 23: glasshouse.guest.v1.EgressFrame.claim:type_name -> glasshouse.guest.v1.EgressClaim
 	0,  // 24: glasshouse.guest.v1.Channel.Hello:input_type -> glasshouse.guest.v1.HelloRequest
 	2,  // 25: glasshouse.guest.v1.Channel.Stats:input_type -> glasshouse.guest.v1.StatsRequest
 	4,  // 26: glasshouse.guest.v1.Channel.Shutdown:input_type -> glasshouse.guest.v1.ShutdownRequest
@@ -5017,43 +5065,45 @@ var file_guest_proto_depIdxs = []int32{
 	50, // 44: glasshouse.guest.v1.Checkpoints.Restore:input_type -> glasshouse.guest.v1.RestoreRequest
 	51, // 45: glasshouse.guest.v1.Checkpoints.Show:input_type -> glasshouse.guest.v1.ShowRequest
 	56, // 46: glasshouse.guest.v1.Git.Import:input_type -> glasshouse.guest.v1.ImportChunk
-	58, // 47: glasshouse.guest.v1.Git.Head:input_type -> glasshouse.guest.v1.HeadRequest
-	60, // 48: glasshouse.guest.v1.Git.Candidate:input_type -> glasshouse.guest.v1.CandidateRequest
-	62, // 49: glasshouse.guest.v1.Git.Export:input_type -> glasshouse.guest.v1.ExportRequest
-	65, // 50: glasshouse.guest.v1.Browser.Pipe:input_type -> glasshouse.guest.v1.BrowserIn
-	67, // 51: glasshouse.guest.v1.Watch.Changes:input_type -> glasshouse.guest.v1.WatchRequest
-	71, // 52: glasshouse.guest.v1.Egress.Relay:input_type -> glasshouse.guest.v1.EgressFrame
-	1,  // 53: glasshouse.guest.v1.Channel.Hello:output_type -> glasshouse.guest.v1.HelloReply
-	3,  // 54: glasshouse.guest.v1.Channel.Stats:output_type -> glasshouse.guest.v1.StatsReply
-	5,  // 55: glasshouse.guest.v1.Channel.Shutdown:output_type -> glasshouse.guest.v1.ShutdownReply
-	7,  // 56: glasshouse.guest.v1.Channel.Upgrade:output_type -> glasshouse.guest.v1.UpgradeReply
-	13, // 57: glasshouse.guest.v1.Exec.Run:output_type -> glasshouse.guest.v1.ExecOut
-	20, // 58: glasshouse.guest.v1.Exec.List:output_type -> glasshouse.guest.v1.ExecState
-	22, // 59: glasshouse.guest.v1.Exec.Steer:output_type -> glasshouse.guest.v1.SteerReply
-	24, // 60: glasshouse.guest.v1.Exec.Kill:output_type -> glasshouse.guest.v1.KillReply
-	26, // 61: glasshouse.guest.v1.Exec.Forget:output_type -> glasshouse.guest.v1.ForgetReply
-	28, // 62: glasshouse.guest.v1.Exec.EndSession:output_type -> glasshouse.guest.v1.EndSessionReply
-	30, // 63: glasshouse.guest.v1.Files.Stat:output_type -> glasshouse.guest.v1.FileInfo
-	32, // 64: glasshouse.guest.v1.Files.Read:output_type -> glasshouse.guest.v1.ReadChunk
-	30, // 65: glasshouse.guest.v1.Files.Write:output_type -> glasshouse.guest.v1.FileInfo
-	36, // 66: glasshouse.guest.v1.Files.Remove:output_type -> glasshouse.guest.v1.RemoveReply
-	37, // 67: glasshouse.guest.v1.Files.Mkdir:output_type -> glasshouse.guest.v1.MkdirReply
-	39, // 68: glasshouse.guest.v1.Files.List:output_type -> glasshouse.guest.v1.ListPage
-	41, // 69: glasshouse.guest.v1.Files.Glob:output_type -> glasshouse.guest.v1.GlobPage
-	43, // 70: glasshouse.guest.v1.Files.Search:output_type -> glasshouse.guest.v1.SearchPage
-	46, // 71: glasshouse.guest.v1.Checkpoints.Take:output_type -> glasshouse.guest.v1.CheckpointPage
-	49, // 72: glasshouse.guest.v1.Checkpoints.Diff:output_type -> glasshouse.guest.v1.DiffPage
-	46, // 73: glasshouse.guest.v1.Checkpoints.Restore:output_type -> glasshouse.guest.v1.CheckpointPage
-	52, // 74: glasshouse.guest.v1.Checkpoints.Show:output_type -> glasshouse.guest.v1.ShowChunk
-	57, // 75: glasshouse.guest.v1.Git.Import:output_type -> glasshouse.guest.v1.ImportReply
-	59, // 76: glasshouse.guest.v1.Git.Head:output_type -> glasshouse.guest.v1.HeadReply
-	61, // 77: glasshouse.guest.v1.Git.Candidate:output_type -> glasshouse.guest.v1.CandidateReply
-	63, // 78: glasshouse.guest.v1.Git.Export:output_type -> glasshouse.guest.v1.PackChunk
-	66, // 79: glasshouse.guest.v1.Browser.Pipe:output_type -> glasshouse.guest.v1.BrowserOut
-	68, // 80: glasshouse.guest.v1.Watch.Changes:output_type -> glasshouse.guest.v1.ChangeBatch
-	71, // 81: glasshouse.guest.v1.Egress.Relay:output_type -> glasshouse.guest.v1.EgressFrame
-	53, // [53:82] is the sub-list for method output_type
-	24, // [24:53] is the sub-list for method input_type
+	56, // 47: glasshouse.guest.v1.Git.Repair:input_type -> glasshouse.guest.v1.ImportChunk
+	59, // 48: glasshouse.guest.v1.Git.Head:input_type -> glasshouse.guest.v1.HeadRequest
+	61, // 49: glasshouse.guest.v1.Git.Candidate:input_type -> glasshouse.guest.v1.CandidateRequest
+	63, // 50: glasshouse.guest.v1.Git.Export:input_type -> glasshouse.guest.v1.ExportRequest
+	66, // 51: glasshouse.guest.v1.Browser.Pipe:input_type -> glasshouse.guest.v1.BrowserIn
+	68, // 52: glasshouse.guest.v1.Watch.Changes:input_type -> glasshouse.guest.v1.WatchRequest
+	72, // 53: glasshouse.guest.v1.Egress.Relay:input_type -> glasshouse.guest.v1.EgressFrame
+	1,  // 54: glasshouse.guest.v1.Channel.Hello:output_type -> glasshouse.guest.v1.HelloReply
+	3,  // 55: glasshouse.guest.v1.Channel.Stats:output_type -> glasshouse.guest.v1.StatsReply
+	5,  // 56: glasshouse.guest.v1.Channel.Shutdown:output_type -> glasshouse.guest.v1.ShutdownReply
+	7,  // 57: glasshouse.guest.v1.Channel.Upgrade:output_type -> glasshouse.guest.v1.UpgradeReply
+	13, // 58: glasshouse.guest.v1.Exec.Run:output_type -> glasshouse.guest.v1.ExecOut
+	20, // 59: glasshouse.guest.v1.Exec.List:output_type -> glasshouse.guest.v1.ExecState
+	22, // 60: glasshouse.guest.v1.Exec.Steer:output_type -> glasshouse.guest.v1.SteerReply
+	24, // 61: glasshouse.guest.v1.Exec.Kill:output_type -> glasshouse.guest.v1.KillReply
+	26, // 62: glasshouse.guest.v1.Exec.Forget:output_type -> glasshouse.guest.v1.ForgetReply
+	28, // 63: glasshouse.guest.v1.Exec.EndSession:output_type -> glasshouse.guest.v1.EndSessionReply
+	30, // 64: glasshouse.guest.v1.Files.Stat:output_type -> glasshouse.guest.v1.FileInfo
+	32, // 65: glasshouse.guest.v1.Files.Read:output_type -> glasshouse.guest.v1.ReadChunk
+	30, // 66: glasshouse.guest.v1.Files.Write:output_type -> glasshouse.guest.v1.FileInfo
+	36, // 67: glasshouse.guest.v1.Files.Remove:output_type -> glasshouse.guest.v1.RemoveReply
+	37, // 68: glasshouse.guest.v1.Files.Mkdir:output_type -> glasshouse.guest.v1.MkdirReply
+	39, // 69: glasshouse.guest.v1.Files.List:output_type -> glasshouse.guest.v1.ListPage
+	41, // 70: glasshouse.guest.v1.Files.Glob:output_type -> glasshouse.guest.v1.GlobPage
+	43, // 71: glasshouse.guest.v1.Files.Search:output_type -> glasshouse.guest.v1.SearchPage
+	46, // 72: glasshouse.guest.v1.Checkpoints.Take:output_type -> glasshouse.guest.v1.CheckpointPage
+	49, // 73: glasshouse.guest.v1.Checkpoints.Diff:output_type -> glasshouse.guest.v1.DiffPage
+	46, // 74: glasshouse.guest.v1.Checkpoints.Restore:output_type -> glasshouse.guest.v1.CheckpointPage
+	52, // 75: glasshouse.guest.v1.Checkpoints.Show:output_type -> glasshouse.guest.v1.ShowChunk
+	57, // 76: glasshouse.guest.v1.Git.Import:output_type -> glasshouse.guest.v1.ImportReply
+	58, // 77: glasshouse.guest.v1.Git.Repair:output_type -> glasshouse.guest.v1.RepairReply
+	60, // 78: glasshouse.guest.v1.Git.Head:output_type -> glasshouse.guest.v1.HeadReply
+	62, // 79: glasshouse.guest.v1.Git.Candidate:output_type -> glasshouse.guest.v1.CandidateReply
+	64, // 80: glasshouse.guest.v1.Git.Export:output_type -> glasshouse.guest.v1.PackChunk
+	67, // 81: glasshouse.guest.v1.Browser.Pipe:output_type -> glasshouse.guest.v1.BrowserOut
+	69, // 82: glasshouse.guest.v1.Watch.Changes:output_type -> glasshouse.guest.v1.ChangeBatch
+	72, // 83: glasshouse.guest.v1.Egress.Relay:output_type -> glasshouse.guest.v1.EgressFrame
+	54, // [54:84] is the sub-list for method output_type
+	24, // [24:54] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -5087,7 +5137,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

@@ -1140,6 +1140,7 @@ var Checkpoints_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Git_Import_FullMethodName    = "/glasshouse.guest.v1.Git/Import"
+	Git_Repair_FullMethodName    = "/glasshouse.guest.v1.Git/Repair"
 	Git_Head_FullMethodName      = "/glasshouse.guest.v1.Git/Head"
 	Git_Candidate_FullMethodName = "/glasshouse.guest.v1.Git/Candidate"
 	Git_Export_FullMethodName    = "/glasshouse.guest.v1.Git/Export"
@@ -1150,6 +1151,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type GitClient interface {
 	Import(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportChunk, ImportReply], error)
+	Repair(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportChunk, RepairReply], error)
 	Head(ctx context.Context, in *HeadRequest, opts ...grpc.CallOption) (*HeadReply, error)
 	Candidate(ctx context.Context, in *CandidateRequest, opts ...grpc.CallOption) (*CandidateReply, error)
 	Export(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExportRequest, PackChunk], error)
@@ -1176,6 +1178,19 @@ func (c *gitClient) Import(ctx context.Context, opts ...grpc.CallOption) (grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Git_ImportClient = grpc.ClientStreamingClient[ImportChunk, ImportReply]
 
+func (c *gitClient) Repair(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportChunk, RepairReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Git_ServiceDesc.Streams[1], Git_Repair_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ImportChunk, RepairReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Git_RepairClient = grpc.ClientStreamingClient[ImportChunk, RepairReply]
+
 func (c *gitClient) Head(ctx context.Context, in *HeadRequest, opts ...grpc.CallOption) (*HeadReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HeadReply)
@@ -1198,7 +1213,7 @@ func (c *gitClient) Candidate(ctx context.Context, in *CandidateRequest, opts ..
 
 func (c *gitClient) Export(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExportRequest, PackChunk], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Git_ServiceDesc.Streams[1], Git_Export_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Git_ServiceDesc.Streams[2], Git_Export_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -1214,6 +1229,7 @@ type Git_ExportClient = grpc.BidiStreamingClient[ExportRequest, PackChunk]
 // for forward compatibility.
 type GitServer interface {
 	Import(grpc.ClientStreamingServer[ImportChunk, ImportReply]) error
+	Repair(grpc.ClientStreamingServer[ImportChunk, RepairReply]) error
 	Head(context.Context, *HeadRequest) (*HeadReply, error)
 	Candidate(context.Context, *CandidateRequest) (*CandidateReply, error)
 	Export(grpc.BidiStreamingServer[ExportRequest, PackChunk]) error
@@ -1229,6 +1245,9 @@ type UnimplementedGitServer struct{}
 
 func (UnimplementedGitServer) Import(grpc.ClientStreamingServer[ImportChunk, ImportReply]) error {
 	return status.Error(codes.Unimplemented, "method Import not implemented")
+}
+func (UnimplementedGitServer) Repair(grpc.ClientStreamingServer[ImportChunk, RepairReply]) error {
+	return status.Error(codes.Unimplemented, "method Repair not implemented")
 }
 func (UnimplementedGitServer) Head(context.Context, *HeadRequest) (*HeadReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Head not implemented")
@@ -1266,6 +1285,13 @@ func _Git_Import_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Git_ImportServer = grpc.ClientStreamingServer[ImportChunk, ImportReply]
+
+func _Git_Repair_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(GitServer).Repair(&grpc.GenericServerStream[ImportChunk, RepairReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Git_RepairServer = grpc.ClientStreamingServer[ImportChunk, RepairReply]
 
 func _Git_Head_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HeadRequest)
@@ -1330,6 +1356,11 @@ var Git_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Import",
 			Handler:       _Git_Import_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Repair",
+			Handler:       _Git_Repair_Handler,
 			ClientStreams: true,
 		},
 		{
