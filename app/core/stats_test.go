@@ -5,12 +5,14 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
+	"glasshouse/backend/eventlog"
 	"glasshouse/vm/guest"
 	"glasshouse/vm/vmtest"
 )
@@ -162,16 +164,25 @@ func TestFollowersAreCounted(t *testing.T) {
 
 // A playbook that is refused leaves no session behind.
 func TestRefusedInputMakesNoSession(t *testing.T) {
-	c, call := opened(t, paths(t))
+	at := paths(t)
+	// A core reads its projects when it opens, before anything of it runs.
+	if err := os.MkdirAll(at.Data, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	log, err := eventlog.Open(at.Data, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := domain.Project{ID: "p_1", Name: "one", Kind: "local", Machine: "m1"}
 	for _, pl := range []event.Payload{&event.ProjectCreated{Project: p}, &event.ProjectImported{}} {
-		if err := c.record(t.Context(), event.New{Stream: event.ProjectStream(p.ID), Origin: domain.OriginHost, Actor: "person", ProjectID: p.ID, Payload: pl}); err != nil {
+		if _, err := log.Append(t.Context(), event.New{Stream: event.ProjectStream(p.ID), Origin: domain.OriginHost, Actor: "person", ProjectID: p.ID, Payload: pl}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.projects.Load(t.Context()); err != nil {
+	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
+	_, call := opened(t, at)
 	if code := call("POST", "/v1/sessions", `{"project_id":"p_1","agent":"playbook","input":"steps: ["}`, nil); code != 422 {
 		t.Errorf("%d", code)
 	}

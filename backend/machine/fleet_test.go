@@ -233,15 +233,29 @@ func TestOneStartForAll(t *testing.T) {
 	}
 }
 
+// noticed is a context that tells when it is waited for first.
+type noticed struct {
+	context.Context
+	once sync.Once
+	told func()
+}
+
+func (n *noticed) Done() <-chan struct{} {
+	n.once.Do(n.told)
+	return n.Context.Done()
+}
+
 // Those who wait for a start that fails are told why, without one more try each;
 // whoever comes later tries again.
 func TestFailedStart(t *testing.T) {
 	s := newStage(t)
 	s.startGate, s.startErr = make(chan struct{}), errors.New("no kernel")
-	var wg sync.WaitGroup
+	var wg, queued sync.WaitGroup
 	call := func() {
+		ctx := &noticed{Context: s.ctx(), told: queued.Done}
+		queued.Add(1)
 		wg.Go(func() {
-			if _, err := s.f.Ensure(s.ctx(), s.p); domain.CodeOf(err) != domain.CodeUnavailable || !strings.Contains(err.Error(), "no kernel") {
+			if _, err := s.f.Ensure(ctx, s.p); domain.CodeOf(err) != domain.CodeUnavailable || !strings.Contains(err.Error(), "no kernel") {
 				t.Error(err)
 			}
 		})
@@ -252,10 +266,10 @@ func TestFailedStart(t *testing.T) {
 		call()
 	}
 	u := s.f.unit(s.p)
-	time.Sleep(20 * time.Millisecond) // let them queue up; one that comes too late would try once more
+	queued.Wait() // one that comes after the failure would try once more
 	close(s.startGate)
 	wg.Wait()
-	if n := s.count(&s.starts); n > 3 {
+	if n := s.count(&s.starts); n != 1 {
 		t.Errorf("%d starts for one failure", n)
 	}
 	s.is(vm.StateOff)
