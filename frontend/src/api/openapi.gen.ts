@@ -2514,6 +2514,8 @@ export interface components {
             /** @description what Glasshouse has to say: dropped output, children left running, why it was refused */
             logs?: string[] | null;
             outcome?: string;
+            /** @description set where .git was destroyed: made anew, or why it could not be */
+            repository?: string;
             session_id: string;
             state: string;
             stderr?: string;
