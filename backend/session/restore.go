@@ -39,6 +39,7 @@ func (s *Service) RestoreTarget(ctx context.Context, r RestoreRequest) (RestoreT
 	case r.Checkpoint != "" && r.Before:
 		return t, &domain.Error{Code: domain.CodeInvalid, Pointer: "/side", What: "a checkpoint has no side", Hint: "give a step, or the checkpoint before"}
 	}
+	var of domain.SessionID // whose step it is
 	if r.Step != "" {
 		a, v, err := s.find(ctx, r.Project, r.Step)
 		if err != nil {
@@ -47,8 +48,9 @@ func (s *Service) RestoreTarget(ctx context.Context, r RestoreRequest) (RestoreT
 		if t.Checkpoint, t.Label, err = sideOf(v, r.Before); err != nil {
 			return t, err
 		}
+		of = a.who.ID
 		if t.Session == "" {
-			t.Session = a.who.ID
+			t.Session = of
 		}
 	}
 	if t.Session != "" {
@@ -66,6 +68,9 @@ func (s *Service) RestoreTarget(ctx context.Context, r RestoreRequest) (RestoreT
 		if over && r.Session == "" {
 			t.Session = ""
 		}
+	}
+	if of != "" && of != t.Session {
+		t.Label += " of session " + string(of) // each counts its steps by itself
 	}
 	w := s.workspace(r.Project)
 	w.mu.Lock()

@@ -238,7 +238,7 @@ func TestRestoreTellsOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m := p.(*event.Message); m.Role == "host" && strings.Contains(m.Text, "Restore to after step 1.") {
+			if m := p.(*event.Message); m.Role == "host" && strings.Contains(m.Text, "Restore to after step 1 of session "+string(s)+".") {
 				n++
 			}
 		}
