@@ -255,7 +255,7 @@ func (d *doors) stream(w http.ResponseWriter, r *http.Request) {
 			w.(http.Flusher).Flush()
 			d.told++
 		}
-		if gone || d.cuts != began {
+		if gone || d.cuts != began || q.Get("follow") == "false" {
 			return
 		}
 		d.moved.Wait()

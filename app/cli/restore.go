@@ -51,7 +51,7 @@ func (e *env) restoreCmd() *cobra.Command {
 	var session, project, checkpoint string
 	var before bool
 	cmd := &cobra.Command{
-		Use: "restore [flags] STEP", Short: "Put the workspace back to what it was at a step", Long: restoreHelp, Args: cobra.MaximumNArgs(1),
+		Use: "restore STEP", Short: "Put the workspace back to what it was at a step", Long: restoreHelp, Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := restoreLine(args, session, project, checkpoint, before); err != nil {
 				return err
