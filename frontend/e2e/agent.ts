@@ -1,5 +1,6 @@
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { expect, type Page, type World } from './fixtures'
 import { binary } from './world.mjs'
@@ -9,6 +10,12 @@ export const KEY = 'sk-e2e/9f8a7b"c6+Zq=31\\c5%d2<x>'
 
 /** The model server of tests, answering from a script. */
 export interface Fake { url: string; faults: () => string[]; end: () => void }
+
+/** A place at which the model server of a script stands still until it is opened. */
+export function gate(): { file: string; open: () => void } {
+  const file = join(mkdtempSync(join(tmpdir(), 'gh-gate-')), 'open')
+  return { file, open: () => writeFileSync(file, '') }
+}
 
 const program = process.env.GLASSHOUSE_FAKEMODEL ?? join(dirname(binary), 'fakemodel')
 export function fakeModel(w: World, script: string, key = KEY): Promise<Fake> {

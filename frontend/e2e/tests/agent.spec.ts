@@ -194,7 +194,7 @@ answers:
   await test.step('the button at the top stops it too, while no step runs', async () => {
     await wrote(page, 'Once more')
     await expect(feed(page).getByText(/word2\b/).last()).toBeVisible()
-    await page.locator('header').getByRole('button', { name: 'Stop', exact: true }).click()
+    await page.locator('header').getByRole('button', { name: 'Stop turn', exact: true }).click()
     await expect(page.getByText('You stopped it.')).toBeVisible()
   })
   expect(fake.faults()).toEqual([])
@@ -216,7 +216,7 @@ answers:
   await page.reload()
   await connected(page)
   await expect(box(page)).toHaveValue('half a sen')
-  await expect(page.getByRole('button', { name: 'Stop', exact: true }).first()).toBeVisible()
+  await expect(page.getByRole('button', { name: 'Stop turn', exact: true }).first()).toBeVisible()
   await expect(feed(page).getByText(/word59/)).toBeVisible()
   await settled(page)
   await box(page).fill('Look, then write')

@@ -1147,6 +1147,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/trash": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What deleted projects left, with its size */
+        get: operations["get-trash"];
+        put?: never;
+        post?: never;
+        /** Remove it for good; answers what is gone. Only a person may */
+        delete: operations["empty-trash"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1336,6 +1354,21 @@ export interface components {
             /** @description empty = none: the only one is meant */
             name: string;
         };
+        Disk: {
+            /** @description a folder on it */
+            dir?: string;
+            /** Format: int64 */
+            free_bytes: number;
+            /**
+             * @description full: changing steps of agents are refused
+             * @enum {string}
+             */
+            state: "ok" | "low" | "full";
+            /** @description what it means and what to do, for a person */
+            text?: string;
+            /** Format: int64 */
+            total_bytes: number;
+        };
         Doctor: {
             data: string;
             lines: components["schemas"]["DoctorLine"][] | null;
@@ -1442,6 +1475,23 @@ export interface components {
         };
         EventCoreStopped: {
             reason: string;
+        };
+        EventDiskSpace: {
+            /** @description a folder on that disk */
+            dir: string;
+            /** Format: int64 */
+            free_bytes: number;
+            /** @enum {string} */
+            state: "ok" | "low" | "full";
+            /**
+             * Format: int64
+             * @description how many steps were stopped for it
+             */
+            stopped?: number;
+            /** @description what it means and what to do, for a person */
+            text: string;
+            /** Format: int64 */
+            total_bytes: number;
         };
         EventEgressBlocked: {
             approval_id?: string;
@@ -1697,6 +1747,7 @@ export interface components {
             "context.compacted": components["schemas"]["EventContextCompacted"];
             "core.started": components["schemas"]["EventCoreStarted"];
             "core.stopped": components["schemas"]["EventCoreStopped"];
+            "disk.space": components["schemas"]["EventDiskSpace"];
             "egress.blocked": components["schemas"]["EventEgressBlocked"];
             "egress.closed": components["schemas"]["EventEgressClosed"];
             "egress.opened": components["schemas"]["EventEgressOpened"];
@@ -1740,6 +1791,7 @@ export interface components {
             "step.started": components["schemas"]["EventStepStarted"];
             "terminal.closed": components["schemas"]["EventTerminalClosed"];
             "terminal.opened": components["schemas"]["EventTerminalOpened"];
+            "trash.emptied": components["schemas"]["EventTrashEmptied"];
             "turn.ended": components["schemas"]["EventTurnEnded"];
             "turn.resumed": components["schemas"]["EventTurnResumed"];
             "turn.started": components["schemas"]["EventTurnStarted"];
@@ -1979,6 +2031,12 @@ export interface components {
             text: string;
             tool: string;
         };
+        EventTrashEmptied: {
+            /** Format: int64 */
+            entries: number;
+            /** Format: int64 */
+            freed_bytes: number;
+        };
         EventTurnEnded: {
             reason?: string;
             result: string;
@@ -2173,6 +2231,8 @@ export interface components {
             default_kind: string;
             /** @description for the person, set on the way: how the two programs differ, and what to do */
             differs?: string;
+            /** @description the disk that holds the data and the machines; older cores do not say it */
+            disk?: components["schemas"]["Disk"];
             /** Format: int64 */
             latest_event_id: number;
             machine_kinds: {
@@ -2837,6 +2897,25 @@ export interface components {
             name: string;
             reach: string;
             schema: unknown;
+        };
+        Trash: {
+            /**
+             * Format: int64
+             * @description what it takes on the disk
+             */
+            bytes: number;
+            dir: string;
+            entries: components["schemas"]["TrashEntry"][] | null;
+        };
+        TrashEntry: {
+            /**
+             * Format: int64
+             * @description Unix ms
+             */
+            at: number;
+            /** Format: int64 */
+            bytes: number;
+            name: string;
         };
         TurnInBody: {
             /**
@@ -5622,6 +5701,67 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ToolInfo"][] | null;
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "get-trash": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trash"];
+                };
+            };
+            /** @description Error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiError"];
+                };
+            };
+        };
+    };
+    "empty-trash": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description who acts */
+                "X-Glasshouse-Actor"?: "person" | "demo" | "agent" | "script";
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trash"];
                 };
             };
             /** @description Error */

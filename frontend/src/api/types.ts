@@ -18,9 +18,9 @@ export type FileEntry = S['FileEntry']
 export type FileContent = S['FileContent']
 export type StepDiff = S['StepDiff']
 /** Where a restore became a step. */
+export type Restored = S['RestoreAnswer']
 /** What a restore would change. */
-export interface RestoreView { checkpoint: string; label: string; changes: Pick<NonNullable<Payloads['step.sealed']['changes']>[number], 'path' | 'old_path' | 'op' | 'added' | 'deleted' | 'binary'>[] | null; more?: boolean }
-export interface Restored { session_id: string; execution_id: string }
+export type RestoreView = S['RestoreView']
 export type Info = S['Info']
 export type ApiError = S['ApiError']
 export type NewProject = S['NewProject']

@@ -34,6 +34,8 @@ export interface Step {
   asks: number
   reason?: string
   rule?: string
+  /** A rule or mode refused it, and nobody was asked. */
+  barred?: boolean
   allowed?: string
   live?: string
   /** How much of the output came before what `live` holds, in bytes. */
@@ -168,6 +170,8 @@ export type Item =
   | { kind: 'misfit'; tool: string; args: string; text: string; at: number }
   | { kind: 'compact'; before: number; after: number; kept: string; summary: string; reason: string; at: number }
   | { kind: 'resume'; at: number }
+  /** Settings of the session were changed: what it is now, and what it was. */
+  | { kind: 'set'; by: string; changes: { what: 'mode' | 'model' | 'cost' | 'tokens'; from: string | number; to: string | number }[]; at: number }
   /** A model's turn ended here. */
   | { kind: 'end'; turn: string; at: number }
 /**
@@ -181,6 +185,8 @@ export interface SessionState {
   project: string
   title: string
   agent: string
+  /** ephemeral: it was made for one command and ended with it. */
+  class: string
   /** What asks first in it: auto, ask or plan. */
   mode: string
   /** Names of the checks that were declared for it. */

@@ -1,5 +1,5 @@
 import { duration, line } from './text'
-import type { Change, ProjectState, Question, SessionState, Step } from './state'
+import type { Change, ProjectState, Question, SessionState, State, Step } from './state'
 
 // How states are said. A tone is one of the colours of outcome.
 export type Tone = '' | 'good' | 'wait' | 'harm' | 'soft'
@@ -52,6 +52,20 @@ export function turnWords(result: string): Said {
   return { text: line(result, 40), tone: 'soft' }
 }
 
+/** A session that was made for one command and ended with it. */
+export const isCommand = (x: SessionState): boolean => x.agent === 'manual' && x.class === 'ephemeral'
+/** A session's title; that of a command is what it ran. */
+export function sessionTitle(s: State, x: SessionState): string {
+  const first = isCommand(x) && x.title === x.agent ? s.steps[x.steps[0] ?? ''] : undefined
+  return first ? stepObject(first) : x.title
+}
+
+/** What decided, in words: a mode, the usual, or a rule by its name. */
+export function ruleWords(rule: string): string {
+  if (rule.startsWith('mode:')) return `${line(rule.slice(5), 20)} mode`
+  return rule === 'default' ? 'the usual rules' : rule === 'person' ? 'a person' : `rule ${line(rule.slice(rule.indexOf(':') + 1), 30)}`
+}
+
 export function stepWords(st: Step): Said {
   switch (st.state) {
     case 'requested':
@@ -61,7 +75,7 @@ export function stepWords(st: Step): Said {
     case 'running':
       return st.asks > 0 ? { text: 'asks', tone: 'wait' } : { text: 'running', tone: 'soft' }
     case 'denied':
-      return { text: 'denied', tone: 'harm' }
+      return { text: st.barred && st.rule ? `denied by ${ruleWords(st.rule)}` : 'denied', tone: 'harm' }
     case 'cancelled':
       return { text: 'cancelled', tone: 'soft' }
     case 'expired':

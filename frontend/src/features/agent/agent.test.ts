@@ -304,7 +304,7 @@ describe('stop, continue, retry', () => {
   it('stops a turn while no step runs: by button, by key, by Escape twice', async () => {
     const { calls } = show(running(), { 'POST /v1/sessions/s1/cancel': () => ({}) })
     const cancel = { method: 'POST', path: '/v1/sessions/s1/cancel', body: {} }
-    await fireEvent.click(within(document.querySelector<HTMLElement>('header.top')!).getByRole('button', { name: 'Stop' }))
+    await fireEvent.click(within(document.querySelector<HTMLElement>('header.top')!).getByRole('button', { name: 'Stop turn' }))
     await waitFor(() => expect(calls()).toEqual([cancel]))
     await press('X')
     await waitFor(() => expect(calls()).toHaveLength(2))

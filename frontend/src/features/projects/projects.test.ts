@@ -88,11 +88,12 @@ it('starts and stops the machine, and shows why it would not', async () => {
   const seen = core({ 'POST /v1/projects/p1/machine/stop': () => ({ status: 409, error: { code: 'conflict', what: 'a step runs', hint: 'cancel it first' } }) })
   const { store } = world(project(), ev('machine.state', { machine_id: 'm', kind: 'local', state: 'ready' }))
   render(App, { store, live: false })
-  await fireEvent.click(screen.getByRole('button', { name: 'Stop' }))
+  const foot = within(screen.getByRole('contentinfo'))
+  await fireEvent.click(foot.getByRole('button', { name: 'Stop machine' }))
   await waitFor(() => expect(screen.getByRole('alert').textContent).toContain('cancel it first'))
   store.take([ev('machine.state', { machine_id: 'm', kind: 'local', state: 'off' })])
   await tick()
-  await fireEvent.click(screen.getByRole('button', { name: 'Start' }))
+  await fireEvent.click(foot.getByRole('button', { name: 'Start machine' }))
   await waitFor(() => expect(seen.at(-1)?.path).toBe('/v1/projects/p1/machine/start'))
 })
 
@@ -226,4 +227,59 @@ it('says what is wrong with a folder before anything is made', async () => {
   render(App, { store, live: false })
   await ask('/no/such')
   expect(await screen.findByText('the source folder cannot be opened')).toBeTruthy()
+})
+
+const one = (n: number, title = '', cls = 'ephemeral') => [
+  ev('session.created', { session: { id: `c${n}`, project_id: 'p1', title, class: cls, agent: 'manual' } }, { session_id: `c${n}` }),
+  ev('step.requested', { number: 1, tool: 'exec', title: `Run echo ${n}`, args: {}, reach: 'machine', digest: 'd' }, { session_id: `c${n}`, step_id: `cs${n}` }),
+  ev('session.state', { state: 'ended' }, { session_id: `c${n}` }),
+]
+
+it('folds the sessions of single commands into one row, and shows them by what they ran', async () => {
+  core({})
+  const { store, desk } = world(project(), session('upgrade the cart'), ...one(1), ...one(2), ...one(3, 'by hand', 'task'))
+  desk.openSession('s1')
+  render(App, { store, live: false })
+  const rows = () => screen.getAllByRole('treeitem').map((r) => r.textContent?.trim().replace(/\s+/g, ' '))
+  await tick()
+  desk.openSession('s1')
+  await tick()
+  expect(rows().slice(1)).toEqual(['by hand', 'upgrade the cart', '▸Commands2'])
+  const group = screen.getByRole('treeitem', { name: /Commands/ })
+  expect(group.getAttribute('aria-expanded')).toBe('false')
+  await fireEvent.click(group)
+  expect(rows().slice(1)).toEqual(['by hand', 'upgrade the cart', '▾Commands2', 'echo 2', 'echo 1'])
+  // It opens at the newest.
+  expect(screen.getByRole('heading', { name: 'echo 2' })).toBeTruthy()
+  expect(screen.getByRole('treeitem', { name: 'echo 2' }).getAttribute('aria-level')).toBe('3')
+  // By keys: from a command out to the group, folded, and in again.
+  const tree = (name: RegExp | string) => screen.getByRole('treeitem', { name })
+  tree('echo 1').focus()
+  await fireEvent.keyDown(tree('echo 1'), { key: 'ArrowLeft' })
+  expect(document.activeElement).toBe(tree(/Commands/))
+  await fireEvent.keyDown(tree(/Commands/), { key: 'ArrowLeft' })
+  expect(screen.queryByRole('treeitem', { name: 'echo 1' })).toBeNull()
+  // What is looked at is in it: the one row that Tab reaches says so.
+  expect(tree(/Commands/).getAttribute('aria-selected')).toBe('true')
+  expect(tree(/Commands/).tabIndex).toBe(0)
+  await fireEvent.keyDown(tree(/Commands/), { key: 'ArrowLeft' })
+  expect(document.activeElement?.getAttribute('aria-level')).toBe('1')
+  tree(/Commands/).focus()
+  await fireEvent.keyDown(tree(/Commands/), { key: 'ArrowRight' })
+  await fireEvent.keyDown(tree(/Commands/), { key: 'ArrowRight' })
+  expect(document.activeElement).toBe(tree('echo 2'))
+})
+
+it('says whose figures they are where the machine is no VM', async () => {
+  core({})
+  const stats = () => ev('machine.stats', { cpu_percent: 12, mem_used_kib: 1e6, mem_total_kib: 2e6, disk_used_kib: 1e6, disk_total_kib: 2e6 }, { id: 0 })
+  for (const kind of ['local', 'lima']) {
+    const { store } = world(project('shop', kind), ev('machine.state', { machine_id: 'm', kind, state: 'ready' }), stats())
+    render(App, { store, live: false })
+    const mine = kind === 'local' ? 1 : 0
+    expect(screen.queryAllByText(/This computer’s figures/)).toHaveLength(mine)
+    expect(within(screen.getByRole('contentinfo')).queryAllByText('This computer’s')).toHaveLength(mine)
+    expect(within(screen.getByRole('contentinfo')).queryAllByTitle(/^Memory of this computer/)).toHaveLength(mine)
+    cleanup()
+  }
 })

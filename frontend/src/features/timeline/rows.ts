@@ -1,3 +1,5 @@
+import { money } from '../../lib/money'
+import { by } from '../../lib/words'
 import type { Item } from '../../lib/state'
 
 /**
@@ -113,4 +115,22 @@ export function placeOf(page: object, session: string): Place {
   let p = all.get(session)
   if (!p) all.set(session, (p = { rows: new Rows(), opened: new Set(), full: new Set(), sizes: new Map(), pinned: true, seen: 0, cursor: -1, top: 0, over: 0 }))
   return p
+}
+
+/** What was changed of a session's settings, in a sentence. */
+export function setWords(item: Extract<Item, { kind: 'set' }>): string {
+  const said = item.changes.map(({ what, from, to }) => {
+    switch (what) {
+      case 'mode':
+        return `the mode from ${from} to ${to}`
+      case 'model':
+        return `the model from ${from || 'the default'} to ${to || 'the default'}`
+      case 'cost':
+        return `the spending limit from ${from ? money(Number(from), true) : 'none'} to ${to ? money(Number(to), true) : 'none'}`
+      case 'tokens':
+        return `the limit of tokens from ${from ? from.toLocaleString('en-US') : 'none'} to ${to ? to.toLocaleString('en-US') : 'none'}`
+    }
+  })
+  const who = item.by === 'person' ? 'You' : by(item.by).replace(/^./, (c) => c.toUpperCase())
+  return `${who} changed ${said.join(', and ')}`
 }

@@ -297,3 +297,23 @@ it('keeps half-typed words a session each, sends them by key, and keeps them whe
   await waitFor(() => expect(box().value).toBe(''))
   expect(seen.filter((c) => c.path.endsWith('/messages')).map((c) => c.body)).toEqual([{ text: 'round once' }, { text: 'round once' }])
 })
+
+it('leaves a line for each change of mode, model or limit', async () => {
+  core({})
+  const { container } = show(ev('session.changed', { mode: 'plan' }, { actor: 'person' }), ev('session.changed', { model: 'small', limit_nanos: 2_000_000_000 }, { actor: 'script' }), ev('session.changed', { mode: 'plan' }, { actor: 'person' }))
+  // What is as it was is no change.
+  expect([...container.querySelectorAll('[data-at]')].map((r) => r.textContent?.trim().replace(/\s+/g, ' '))).toEqual(['setYou changed the mode from auto to plan', 'setScript changed the model from the default to small, and the spending limit from none to $2.00'])
+})
+
+it('says on its line which mode or rule denied a step, and a person’s no as a person’s', async () => {
+  core({})
+  const refused = (n: number, reason: string) => ev('step.refused', { state: 'denied', reason, allowed: '' }, of(n))
+  show(
+    step(1, 'Write a.txt', 'write'), ev('step.decided', { decision: 'deny', rule: 'mode:plan', reason: 'In plan mode nothing is changed.' }, of(1)), refused(1, 'In plan mode nothing is changed.'),
+    step(2, 'Run rm'), ev('step.decided', { decision: 'deny', rule: 'user:no-rm', reason: 'Nothing is removed here.' }, of(2)), refused(2, 'Nothing is removed here.'),
+    step(3, 'Run curl'), ev('step.decided', { decision: 'ask', rule: 'default', reason: 'It leaves the machine.' }, of(3)), refused(3, 'the person said no'))
+  const said = (n: number) => document.querySelector(`[data-step="${n}"] .res`)?.textContent?.trim()
+  expect([said(1), said(2), said(3)]).toEqual(['denied by plan mode', 'denied by rule no-rm', 'denied'])
+  await fireEvent.click(document.querySelector('[data-step="2"]')!)
+  expect(document.querySelector('.open .why')?.textContent).toContain('Denied by rule no-rm. Nothing is removed here.')
+})

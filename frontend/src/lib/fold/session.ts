@@ -7,14 +7,23 @@ import type { About } from './fold'
 export function foldSession({ s, session, put }: About, { type, data: d, at, actor }: Envelope) {
   switch (type) {
     case 'session.created':
-      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map(), model: d.model ?? '', limitNanos: d.limit_nanos ?? 0, limitTokens: d.limit_tokens ?? 0, spent: nothing(), calls: new Map(), retries: new Map() }
+      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, class: d.session.class ?? '', mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map(), model: d.model ?? '', limitNanos: d.limit_nanos ?? 0, limitTokens: d.limit_tokens ?? 0, spent: nothing(), calls: new Map(), retries: new Map() }
       break
     case 'session.state':
       put.session({ state: d.state, reason: d.reason ?? '' })
       break
-    case 'session.changed':
+    case 'session.changed': {
+      if (!session) break
+      const now = { mode: d.mode === undefined ? undefined : d.mode || 'auto', model: d.model, cost: d.limit_nanos, tokens: d.limit_tokens }
+      const was = { mode: session.mode, model: session.model, cost: session.limitNanos, tokens: session.limitTokens }
+      const changes = (['mode', 'model', 'cost', 'tokens'] as const).flatMap((what) => {
+        const to = now[what]
+        return to === undefined || to === was[what] ? [] : [{ what, from: was[what], to }]
+      })
+      if (changes.length) put.item({ kind: 'set', by: actor ?? '', changes, at })
       put.session({ ...(d.mode === undefined ? {} : { mode: d.mode || 'auto' }), ...(d.model === undefined ? {} : { model: d.model }), ...(d.limit_nanos === undefined ? {} : { limitNanos: d.limit_nanos }), ...(d.limit_tokens === undefined ? {} : { limitTokens: d.limit_tokens }) })
       break
+    }
     case 'turn.started':
       if (!session) break
       session.turns.set(d.turn_id, session.items.length)

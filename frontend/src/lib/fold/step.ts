@@ -24,7 +24,7 @@ export function foldStep(about: About, e: Envelope) {
       break
     }
     case 'step.decided':
-      put.step({ rule: d.rule, ...(d.decision === 'allow' ? {} : { reason: d.reason }) })
+      put.step({ rule: d.rule, barred: d.decision === 'deny', ...(d.decision === 'allow' ? {} : { reason: d.reason }) })
       break
     case 'step.started':
       put.step({ state: 'running', at: e.at, reason: undefined })
