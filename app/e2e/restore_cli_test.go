@@ -141,8 +141,8 @@ func TestRestoreByCommand(t *testing.T) {
 		if v.Title != "Restore" || v.ProjectID != p.ID {
 			t.Errorf("%+v", v)
 		}
-		if titles := payloads[*event.StepRequested](w, string(a.Session)); len(titles) != 1 || titles[0].Title != "Restore to after step 1" {
-			t.Errorf("%+v", titles)
+		if titles := payloads[*event.StepRequested](w, string(a.Session)); len(titles) != 1 || titles[0].Title != "Restore to after step 1 of session "+s {
+			t.Errorf("%d steps, %+v", len(titles), titles[0])
 		}
 
 		// What cannot be.
