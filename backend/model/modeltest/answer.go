@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -297,6 +298,10 @@ func (x *exchange) send(a *Asked, r *reply, c choice) {
 	flush.Flush()
 	total := 0
 	for i, f := range frames {
+		if !x.held(c.a.Hold, i, len(frames)) {
+			x.takeBack(c)
+			return
+		}
 		if d := first(c.a.DelayMS, x.script.DelayMS); d > 0 && !x.wait(d) {
 			x.takeBack(c)
 			return
@@ -334,6 +339,21 @@ func first(ns ...int) int {
 		}
 	}
 	return 0
+}
+
+// held stands still where it should, until the file is there; false when the client left.
+func (x *exchange) held(at []Hold, i, frames int) bool {
+	for _, h := range at {
+		for i == min(h.AfterEvents, frames-1) {
+			if _, err := os.Stat(h.File); err == nil {
+				break
+			}
+			if !x.wait(20) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // wait returns false when the client left.

@@ -67,6 +67,10 @@ type Answer struct {
 	Stall    *Point    `yaml:"stall"`     // no more is sent, until the client leaves
 	MidError *MidError `yaml:"mid_error"` // an error event within the stream
 
+	// Hold waits in mid-answer until somebody says go on, so that what is looked at while an
+	// answer is written need not be quick.
+	Hold []Hold `yaml:"hold"`
+
 	DelayMS int `yaml:"delay_ms"` // before each delta; 0 = the script's
 	FirstMS int `yaml:"first_ms"` // before anything is sent
 	Chunk   int `yaml:"chunk"`    // bytes of a delta; 0 = the script's
@@ -117,6 +121,12 @@ type Cut struct {
 type MidError struct {
 	Kind        string `yaml:"kind"` // as of Fail
 	AfterEvents int    `yaml:"after_events"`
+}
+
+// Hold is a place in a stream where it stands still until a file is there.
+type Hold struct {
+	AfterEvents int    `yaml:"after_events"`
+	File        string `yaml:"file"`
 }
 
 // Point in a stream: "true" = after three events.
@@ -250,6 +260,11 @@ func (a *Answer) check() error {
 		return fmt.Errorf("there is no stop %q", a.Stop)
 	case a.Repeat < 0 || a.DelayMS < 0 || a.FirstMS < 0 || a.Chunk < 0:
 		return errors.New("a number is below 0")
+	}
+	for _, h := range a.Hold {
+		if h.AfterEvents < 1 || h.File == "" {
+			return errors.New("hold needs after_events and a file")
+		}
 	}
 	for _, c := range a.Calls {
 		if c.Tool == "" {

@@ -1,6 +1,7 @@
 package modeltest_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -364,6 +365,37 @@ func TestStalledStreamEndsWithItsClient(t *testing.T) {
 	}
 }
 
+func TestHeldStreamGoesOnWhenItIsTold(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	srv := modeltest.Text(t, "chunk: 4\nanswers: [{say: the first half and the second half, hold: [{after_events: 5, file: "+gate+"}]}]")
+	resp, err := http.Post(srv.URL()+"/chat/completions", "application/json", strings.NewReader(`{"model":"x","stream":true,"messages":[{"role":"user","content":"a"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	events := 0
+	for events < 5 && lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			events++
+		}
+	}
+	if r := srv.Requests()[0]; events != 5 || r.Whole {
+		t.Errorf("%d events, whole %v", events, r.Whole)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			events++
+		}
+	}
+	if r := srv.Requests()[0]; events < 10 || !r.Whole {
+		t.Errorf("%d events, whole %v", events, r.Whole)
+	}
+}
+
 func TestScriptsAreDecodedStrictly(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"answers:\n  - say: a\n    sya: b\n", "line 3"},
@@ -372,6 +404,7 @@ func TestScriptsAreDecodedStrictly(t *testing.T) {
 		{"answers:\n  - capture: {a: '('}\n", "capture a"},
 		{"answers:\n  - {say: a, cut: {after_events: 1}, stall: true}\n", "one of fail"},
 		{"answers:\n  - {say: a, stall: {after: 1}}\n", "stall is true or"},
+		{"answers:\n  - {say: a, hold: [{after_events: 1}]}\n", "hold needs"},
 		{"answers: []\n---\nanswers: []\n", "second document"},
 	} {
 		_, err := modeltest.Parse("s.yaml", []byte(c.text))
