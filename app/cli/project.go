@@ -118,7 +118,7 @@ the workspace is empty.`,
 			if err := c.call(cmd.Context(), "DELETE", "/v1/projects/"+args[0], nil, nil, nil); err != nil {
 				return err
 			}
-			e.note("moved to %s; remove it there when you like", c.paths.Trash())
+			e.note("moved to %s; 'glasshouse trash empty' frees its space", c.paths.Trash())
 			return nil
 		},
 	}

@@ -153,7 +153,7 @@ func (e *env) root() *cobra.Command {
 		return usage("%s", text)
 	})
 	root.AddCommand(e.coreCmd(), e.serveCmd(), e.projectCmd(), e.sessionCmd(), e.execCmd(), e.runCmd(), e.modelCmd(), e.approvalCmd(), e.ruleCmd(), e.fileCmd(),
-		e.logCmd(), e.netCmd(), e.reviewCmd(), e.pushCmd(), e.machineCmd(), e.imageCmd(), e.doctorCmd(), e.quitCmd(), e.toolCmd())
+		e.logCmd(), e.netCmd(), e.reviewCmd(), e.pushCmd(), e.machineCmd(), e.imageCmd(), e.doctorCmd(), e.trashCmd(), e.quitCmd(), e.toolCmd())
 	root.AddCommand(e.hidden()...)
 	root.AddCommand(e.restoreCmd(), e.demoCmd())
 	if d := e.desktopCmd(); d != nil {

@@ -33,6 +33,9 @@ func (e *env) fits(ctx context.Context, c *Client) error {
 	case text != "" && !e.told:
 		fmt.Fprintf(e.err, "glasshouse: %s\n", one(text))
 	}
+	if d := core.Disk; d != nil && d.State != "ok" && d.Text != "" && !e.told {
+		fmt.Fprintf(e.err, "glasshouse: %s\n", one(d.Text))
+	}
 	e.told = true
 	return nil
 }

@@ -78,6 +78,7 @@ type Core struct {
 	tools     *tool.Registry
 
 	watching *watching
+	disk     *disk
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -198,10 +199,11 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if c.tools, err = tool.NewRegistry(builtin.All()...); err != nil {
 		return nil, err
 	}
+	c.disk = c.newDisk()
 	c.browsers = newBrowsers(func(n event.New) { _ = c.events.Publish(n) })
 	c.sessions = session.New(session.Config{Log: c.events, Ledger: c.ledger, Machines: c.fleet, Project: c.projects.Get, Tools: c.tools, Repair: c.projects.Repair,
 		Decide: c.decide, Browser: c.browsers.of, CloseBrowser: c.browsers.close, Resumes: turn.Resumes,
-		QuestionLifeNow: c.questionLife})
+		QuestionLifeNow: c.questionLife, Refuse: c.disk.refuse})
 	c.turns = turn.New(turn.Config{Sessions: c.sessions, Project: c.projects.Get, Tools: c.tools.ForAgents, Blobs: c.events, Make: c.agent, ReadFile: c.readFile, Log: c.log})
 	// The order matters: rules are loaded, so the gate may open; then machines
 	// that still run may be joined; then steps that ran are found
@@ -232,6 +234,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	c.goes(c.measure)
 	c.goes(c.models.learn)
 	c.goes(c.followFiles)
+	c.goes(func(ctx context.Context) { c.disk.run(ctx, c.events.Short()) })
 	return c, nil
 }
 
@@ -308,7 +311,8 @@ func (c *Core) serve() error {
 func (c *Core) Handler() http.Handler {
 	return httpapi.Handler(httpapi.Services{Browsers: views{c}, Models: c.models, Log: c.events, Projects: c.projects, Sessions: c.sessions, Fleet: c.fleet, Ledger: c.ledger, Terminals: c.terminals,
 		Tools: c.tools.ForAgents, Turns: c.turns, Doctor: c.doctor, Quit: c.askQuit, Version: c.opt.Version, Image: c.buildImage, Argv: c.argv,
-		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload, LookAt: c.lookAt})
+		CancelImage: c.cancelImage, Watch: c.watching.watch, Settings: c.settings, PutSettings: c.putSettings, Policy: c.policyView, ReloadPolicy: c.rules.Reload, LookAt: c.lookAt,
+		Disk: c.disk.view, Trash: c.trashed, EmptyTrash: c.emptyTrash})
 }
 
 func (c *Core) argv() []httpapi.ProcessRecord {

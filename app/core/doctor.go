@@ -100,7 +100,7 @@ func (c *Core) doctor(ctx context.Context) httpapi.Doctor {
 	lines := c.models.doctor(ctx)
 	d.OK = d.OK && lines[0].OK
 	d.Lines = append(d.Lines, lines...)
-	d.Lines = append(d.Lines, space("disk for data", c.opt.Paths.Data), space("disk for images", c.opt.Paths.Cache))
+	d.Lines = append(d.Lines, space("disk for data", c.opt.Paths.Data), space("disk for images", c.opt.Paths.Cache), c.disk.doctor())
 	if missing := image.MissingTools(); len(missing) > 0 {
 		d.Lines = append(d.Lines, httpapi.DoctorLine{Name: "image tools", Text: "missing: " + strings.Join(missing, ", "), Fix: "install them, or run 'make setup'"})
 	} else {

@@ -22,6 +22,7 @@ type Info struct {
 	Default  string                 `json:"default_kind"`
 	Progress *event.MachineProgress `json:"progress,omitempty" doc:"a guest image that is being built without a machine"`
 	Program  *Program               `json:"program,omitempty" doc:"what the core runs; older cores do not say it"`
+	Disk     *Disk                  `json:"disk,omitempty" doc:"the disk that holds the data and the machines; older cores do not say it"`
 	Page     *Program               `json:"page,omitempty" doc:"what holds the page that asks, where a window or serve does: it is set on the way"`
 	Differs  string                 `json:"differs,omitempty" doc:"for the person, set on the way: how the two programs differ, and what to do"`
 }
@@ -48,6 +49,10 @@ func (s *server) misc(api huma.API) {
 	own := ThisProgram(s.Version)
 	huma.Register(api, op("info", http.MethodGet, "/v1/info", "Version and machine kinds"), func(ctx context.Context, _ *none) (*body[Info], error) {
 		in := Info{Version: s.Version, Kinds: map[string]Kind{}, Latest: s.Log.LatestID(), Default: s.Projects.DefaultKind(), Progress: s.Projects.Progress(""), Program: &own}
+		if s.Disk != nil {
+			d := s.Disk()
+			in.Disk = &d
+		}
 		for name, m := range s.Fleet.Kinds() {
 			f := m.Features()
 			in.Kinds[name] = Kind{VM: f.VM, Accelerator: f.Accelerator, Limits: f.Limits, Missing: f.Missing}

@@ -65,6 +65,10 @@ type Services struct {
 	ReloadPolicy func() error
 	// LookAt says what a project made from a folder would begin with.
 	LookAt func(ctx context.Context, dir string) (git.ImportResult, error)
+	// Disk says how full the disk is; Trash and EmptyTrash are of what deleted projects left.
+	Disk       func() Disk
+	Trash      func(ctx context.Context) (Trash, error)
+	EmptyTrash func(ctx context.Context, by domain.Actor) (Trash, error)
 	// Argv lists what was started on the host.
 	Argv func() []ProcessRecord
 }
@@ -244,6 +248,7 @@ func build(s Services) (http.Handler, huma.API) {
 	api := humachi.New(r, cfg)
 	sv := &server{s}
 	sv.misc(api)
+	sv.trash(api)
 	sv.projects(api)
 	sv.sessions(api)
 	sv.files(api)

@@ -34,7 +34,7 @@ const BallastName = "ballast"
 const (
 	mostPages   = 4 << 20  // bytes of free pages in the database
 	mostAhead   = 8 << 20  // behind the end of the write-ahead log
-	mostBallast = 32 << 20 // of a disk of 1 GiB and more
+	mostBallast = 32 << 20 // of a disk of 2 GiB and more
 	// roomEvery is how long after something was written, or room was refused, the log
 	// looks whether it holds enough.
 	roomEvery = time.Second
@@ -63,7 +63,7 @@ type room struct {
 func newRoom(dir string, db *sql.DB) *room {
 	r := &room{dir: dir, wal: filepath.Join(dir, FileName+"-wal"), db: db, pages: mostPages, ahead: mostAhead, want: mostBallast, short: make(chan struct{}, 1)}
 	if total, _, ok := space(dir); ok {
-		r.pages, r.ahead, r.want = min(r.pages, total/64), min(r.ahead, total/64), min(r.want, total/32)
+		r.pages, r.ahead, r.want = min(r.pages, total/64), min(r.ahead, total/64), min(r.want, total/64)
 	}
 	r.lookSoon()
 	return r

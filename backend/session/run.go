@@ -179,7 +179,7 @@ func (st *Step) execute() {
 	}
 	if cause := context.Cause(st.ctx); cause != nil {
 		if errors.Is(cause, ErrCancelled) {
-			st.refuse(domain.StepCancelled, "cancelled before it ran", "")
+			st.refuse(domain.StepCancelled, st.because("cancelled before it ran"), "")
 		}
 		return
 	}
@@ -223,6 +223,9 @@ func (st *Step) finish(h tool.Handler, source string) {
 	res, g := st.perform(h, source)
 	if a.s.ctx.Err() != nil && (res.Outcome != domain.OutcomeOK && res.Exec == nil) {
 		return // what runs in the guest goes on; the next core learns its end
+	}
+	if res.Outcome == domain.OutcomeCancelled {
+		res.Error = st.because(res.Error)
 	}
 	end := &event.StepEnded{Outcome: res.Outcome, Error: clip(res.Error, 4000), DurationMS: time.Since(start).Milliseconds(),
 		Result: res.JSON, Artefacts: res.Artefacts, Source: source}

@@ -66,6 +66,9 @@ type Config struct {
 	// Resumes says whether agents of a kind go on with a turn that an earlier core left;
 	// nil = none does. The turns of others end as interrupted.
 	Resumes func(agent string) bool
+	// Refuse says why somebody's changing steps may not run now, whatever is allowed;
+	// "" = they may. nil = they always may.
+	Refuse func(actor domain.Actor) string
 	// QuestionLife is how long a step's question waits; 0 = for ever.
 	QuestionLife time.Duration
 	// QuestionLifeNow, when set, is asked for it each time.

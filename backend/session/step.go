@@ -239,7 +239,7 @@ func (a *actor) decide(st *Step) (policy.Decision, string) {
 			}
 		}
 	}
-	return d, version
+	return st.barred(d), version
 }
 
 func grantOf(act policy.Action, args json.RawMessage) grantKey {
