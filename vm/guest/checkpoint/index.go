@@ -154,6 +154,19 @@ func (f *folder) sub(name string) *folder {
 	return d
 }
 
+// removeFile forgets a file, and nothing that is below a folder of its name.
+func (x *index) removeFile(rel string) {
+	dir, name := scan.Split(rel)
+	f := x.folder(dir)
+	if f == nil || f.files[name] == nil {
+		return
+	}
+	x.touch(rel, f.files[name].value)
+	delete(f.files, name)
+	x.count--
+	x.prune(rel)
+}
+
 // remove drops rel and all below it, but for the paths in keep. Folders that
 // become empty go too, as git has none.
 func (x *index) remove(rel string, keep map[string]bool) {

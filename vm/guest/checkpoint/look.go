@@ -224,6 +224,9 @@ func (l *look) forced(rel string, force bool) error {
 	switch {
 	case err != nil && !scan.Gone(err):
 		return err
+	case err == nil && st.Dir():
+		// Of what is below it the rules have a say: it is recorded already.
+		l.x.removeFile(rel)
 	case err != nil, !st.Regular() && !st.Link():
 		l.x.remove(rel, nil)
 	default:

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"glasshouse/vm/guest"
 )
@@ -174,5 +175,62 @@ func TestRestoreOfNothing(t *testing.T) {
 	}
 	if _, _, err := r.c.Diff(bg, cp.Commit, strings.Repeat("1", 40)); !errors.Is(err, guest.ErrNotFound) {
 		t.Fatal(err)
+	}
+}
+
+// A folder in the place of a file that comes back is part of what was before, with all
+// that is in it; how long ago that was written makes no difference.
+func TestRestoreOverAFolder(t *testing.T) {
+	for _, c := range []struct{ watched, young bool }{{false, false}, {true, false}, {true, true}} {
+		r := setup(t, c.watched)
+		r.write("a", "file")
+		r.write("b/c", "file")
+		one := r.take()
+		r.git("init", "-q")
+		for _, p := range []string{"a", "b"} {
+			if err := os.RemoveAll(r.path(p)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.write("a/x/y", "below")
+		r.write("b", "no folder")
+		if !c.young {
+			time.Sleep(2 * racyWindow)
+		}
+		was := r.files()
+		two := r.take()
+		cp := r.restore(one.Commit)
+		if cp.Commit != two.Commit {
+			t.Errorf("%+v: before the restore was %+v, not %s", c, cp, two.Commit)
+		}
+		if got := r.files(); got["a"] != "file file" || got["b/c"] != "file file" || len(got) != 2 {
+			t.Errorf("%+v: %v", c, got)
+		}
+		r.restore(cp.Commit)
+		same(t, fmt.Sprintf("%+v undone", c), r.files(), was)
+	}
+}
+
+// A folder in the place of a file that git tracks though it is ignored counts like any other.
+func TestTrackedFileBecomesAFolder(t *testing.T) {
+	r := setup(t, true)
+	r.git("init", "-q")
+	r.write(".gitignore", "/out\n!/out/\n")
+	r.write("out", "tracked")
+	r.git("add", "-f", "out", ".gitignore")
+	r.take()
+	if err := os.Remove(r.path("out")); err != nil {
+		t.Fatal(err)
+	}
+	r.write("out/x", "1")
+	for range 2 {
+		time.Sleep(2 * racyWindow)
+		cp := r.take()
+		if got := r.inShadow("ls-tree", "-r", "--name-only", cp.Commit); got != ".gitignore\nout/x\n" {
+			t.Fatalf("captured %q", got)
+		}
+		r.write("other", "so that it is looked again")
+		r.take()
+		os.Remove(r.path("other"))
 	}
 }
