@@ -49,8 +49,8 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 	return nil
 }
 
-// logText is what an event says in a line: its data, but of a model's events what a
-// person looks for in them.
+// logText is what an event says in a line: its data, but of a model's events and of
+// decisions what a person looks for in them.
 func logText(ev event.Envelope) string {
 	p, err := event.Decode(ev)
 	if err != nil {
@@ -95,6 +95,10 @@ func logText(ev event.Envelope) string {
 		return fmt.Sprintf("up to event %d: %s tokens, now about %s %s", p.Through, count(p.Before), count(p.After), p.Reason)
 	case *event.SessionChanged:
 		return settingsText(p)
+	case *event.StepDecided:
+		return string(p.Decision) + by(p.Rule) + ": " + p.Reason
+	case *event.StepRefused:
+		return string(p.State) + ": " + p.Reason
 	}
 	return string(ev.Data)
 }

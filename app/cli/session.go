@@ -55,22 +55,28 @@ func (e *env) sessionCmd() *cobra.Command {
 			if err := c.get(cmd.Context(), "/v1/sessions", url.Values{"project_id": {id}}, &ss); err != nil {
 				return err
 			}
+			if e.json {
+				return e.print(ss, nil) // a program leaves out by itself what it does not want
+			}
 			name, err := c.projectNames(cmd.Context())
 			if err != nil {
 				return err
 			}
 			there := len(ss)
 			if !all {
-				ss = slices.DeleteFunc(ss, func(s domain.Session) bool { return s.State == domain.SessionEnded && s.Class == domain.ClassEphemeral })
+				ss = slices.DeleteFunc(ss, bygone)
 			}
-			if hidden := there - len(ss); hidden > 0 {
-				e.note("%d ended sessions of single commands are not shown; --all shows them", hidden)
-			} else if there == 0 {
+			switch hidden := there - len(ss); {
+			case hidden == 1:
+				e.note("1 ended session of commands is not shown; --all shows it")
+			case hidden > 1:
+				e.note("%s ended sessions of commands are not shown; --all shows them", count(int64(hidden)))
+			case there == 0:
 				e.note("no sessions; start one with 'glasshouse session create PROJECT' or 'glasshouse run'")
 			}
 			used := map[domain.SessionID]string{}
 			for _, s := range ss {
-				if s.Agent != "model" || e.json {
+				if s.Agent != "model" {
 					continue
 				}
 				var a httpapi.SessionAnswer
@@ -87,7 +93,7 @@ func (e *env) sessionCmd() *cobra.Command {
 		},
 	}
 	list.Flags().StringVar(&project, "project", "", "of one project")
-	list.Flags().BoolVar(&all, "all", false, "also the ended ones of single commands")
+	list.Flags().BoolVar(&all, "all", false, "also the ended ones in which no agent worked, such as those of exec")
 	show := &cobra.Command{
 		Use: "show SESSION", Short: "Show a session and the text that tells a model where it works", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,6 +136,12 @@ func (e *env) sessionCmd() *cobra.Command {
 	cancel.Flags().StringVar(&step, "step", "", "one step")
 	cmd.AddCommand(create, list, show, e.sessionSetCmd(), e.sessionSayCmd(), e.sessionWatchCmd(), e.sessionStopCmd(), cancel, end)
 	return cmd
+}
+
+// bygone sessions are those in which a person ran commands, as each exec without a
+// session does, and that have ended: there is nothing to go on with.
+func bygone(s domain.Session) bool {
+	return s.State == domain.SessionEnded && (s.Agent == "manual" || s.Class == domain.ClassEphemeral)
 }
 
 // newOne is what a session is made of.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -163,10 +164,11 @@ the showing alone.`,
 			if err != nil {
 				return err
 			}
-			turn, before, err := c.newestTurn(ctx, args[0])
+			turn, before, set, err := c.newestTurn(ctx, args[0])
 			if err != nil {
 				return err
 			}
+			v.set = set
 			return e.followTurn(ctx, c, args[0], turn, before, v)
 		},
 	}
@@ -176,31 +178,42 @@ the showing alone.`,
 	return cmd
 }
 
-// newestTurn finds the turn that began last and the event before it.
-func (c *Client) newestTurn(ctx context.Context, session string) (turn domain.TurnID, before int64, err error) {
+// newestTurn finds the turn that began last, the event before it, and what was set in
+// the session since the turn before that: it holds in this one.
+func (c *Client) newestTurn(ctx context.Context, session string) (turn domain.TurnID, before int64, set []event.Envelope, err error) {
 	const most = 1000
 	q := url.Values{"session_id": {session}, "limit": {fmt.Sprint(most)}, "tail": {"true"}}
 	for more := true; more; {
 		var page []event.Envelope
 		if err := c.get(ctx, "/v1/log", q, &page); err != nil {
-			return "", 0, err
+			return "", 0, nil, err
 		}
 		for i := len(page) - 1; i >= 0; i-- {
-			if page[i].Type != "turn.started" {
-				continue
+			switch ev := page[i]; {
+			case turn == "" && ev.Type == "turn.started":
+				p, err := event.Decode(ev)
+				if err != nil {
+					return "", 0, nil, err
+				}
+				turn, before = p.(*event.TurnStarted).Turn, ev.ID-1
+			case turn == "":
+			case ev.Type == "session.changed":
+				set = append(set, ev)
+			case ev.Type == "turn.ended", ev.Type == "turn.started":
+				slices.Reverse(set)
+				return turn, before, set, nil
 			}
-			p, err := event.Decode(page[i])
-			if err != nil {
-				return "", 0, err
-			}
-			return p.(*event.TurnStarted).Turn, page[i].ID - 1, nil
 		}
 		if more = len(page) == most; more {
 			q.Set("before", fmt.Sprint(page[0].ID))
 		}
 	}
-	if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
-		return "", 0, err
+	if turn != "" {
+		slices.Reverse(set)
+		return turn, before, set, nil
 	}
-	return "", 0, fmt.Errorf("no agent has worked in the session %s\n  'glasshouse run --session %s' lets one", one(session), one(session))
+	if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
+		return "", 0, nil, err
+	}
+	return "", 0, nil, fmt.Errorf("no agent has worked in the session %s\n  'glasshouse run --session %s' lets one", one(session), one(session))
 }

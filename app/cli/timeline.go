@@ -112,6 +112,7 @@ type timeline struct {
 	s       *screen
 	w       io.Writer
 	steps   map[domain.StepID]*event.StepRequested
+	rules   map[domain.StepID]string // that denied a step
 	how     bool // say how questions are answered
 	silent  bool // questions are shown beside it
 	verbose bool
@@ -127,7 +128,19 @@ type timeline struct {
 
 func newTimeline(w io.Writer) *timeline {
 	s := newScreen(w)
-	return &timeline{s: s, w: s, steps: map[domain.StepID]*event.StepRequested{}}
+	return &timeline{s: s, w: s, steps: map[domain.StepID]*event.StepRequested{}, rules: map[domain.StepID]string{}}
+}
+
+// by names the mode or rule that decided; nothing where none did.
+func by(rule string) string {
+	mode, is := strings.CutPrefix(rule, "mode:")
+	switch {
+	case is:
+		return " by mode " + one(mode)
+	case rule == "", rule == "default":
+		return ""
+	}
+	return " by rule " + one(clip(rule, 100))
 }
 
 func (t *timeline) line(step domain.StepID, mark, format string, a ...any) {
@@ -191,7 +204,7 @@ func (t *timeline) show(ev event.Envelope) {
 		}
 		t.note("", "… the conversation was shortened for the model: %s tokens, now about %s%s", count(p.Before), count(p.After), why)
 	case *event.SessionChanged:
-		t.note("", "… from now on: %s", settingsText(p))
+		t.note("", "… from now on: %s, set by %s", settingsText(p), one(string(ev.Actor)))
 	case *event.Message:
 		if p.Role == "person" {
 			fmt.Fprintf(t.w, "    %s: “%s”\n", one(string(ev.Actor)), one(p.Text))
@@ -202,11 +215,18 @@ func (t *timeline) show(ev event.Envelope) {
 		t.steps[id] = p
 		t.line(id, "▸", "%-18s %s", p.Tool, one(clip(p.Title, 200)))
 	case *event.StepDecided:
-		if p.Decision != domain.Allow {
-			t.line(id, "·", "policy: %s (%s)", p.Decision, one(p.Reason))
+		switch p.Decision {
+		case domain.Ask:
+			t.line(id, "·", "asks%s: %s", by(p.Rule), one(p.Reason))
+		case domain.Deny:
+			t.rules[id] = p.Rule // the step's refusal, which says why, follows
 		}
 	case *event.StepRefused:
-		t.line(id, "✗", "%s: %s", p.State, one(p.Reason))
+		t.line(id, "✗", "%s%s: %s", p.State, by(t.rules[id]), one(p.Reason))
+		delete(t.rules, id)
+		if p.Allowed != "" {
+			t.line(id, " ", "  what would be allowed: %s", one(clip(p.Allowed, 300)))
+		}
 	case *event.StepEnded:
 		mark := "✓"
 		if p.Outcome != domain.OutcomeOK {

@@ -35,10 +35,11 @@ type turnStart struct {
 
 // view is how a turn is shown.
 type view struct {
-	verbose bool // thoughts, and what each answer took
-	deltas  bool // with --json: the pieces of answers too
-	ask     bool // its questions are shown, and answered at a terminal
-	stops   bool // Ctrl-C at a terminal may stop it
+	verbose bool             // thoughts, and what each answer took
+	deltas  bool             // with --json: the pieces of answers too
+	ask     bool             // its questions are shown, and answered at a terminal
+	stops   bool             // Ctrl-C at a terminal may stop it
+	set     []event.Envelope // what was set before it began, to be shown first
 }
 
 // turn starts a turn, shows its timeline and ends with its result.
@@ -111,6 +112,11 @@ func (e *env) followTurn(ctx context.Context, c *Client, session string, turn do
 		var shows sync.WaitGroup
 		shows.Go(func() { f.waits.show(sctx, f.tl.s) })
 		defer func() { stop(); shows.Wait(); f.tl.s.status("") }()
+	}
+	for _, ev := range v.set {
+		if !e.json {
+			f.tl.show(ev)
+		}
 	}
 	err := f.follow(ctx)
 	f.tl.closeText()
