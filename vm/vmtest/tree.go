@@ -40,13 +40,7 @@ func (s *suite) tree(t *testing.T) {
 	})
 	s.sub(t, "timeout", func(t *testing.T) {
 		lock := unique("lock")
-		r := s.run(t, g, guest.ExecSpec{
-			Argv:    []string{"/bin/bash", "-c", holder(lock) + "echo up; sleep 1000"},
-			Timeout: 3 * time.Second, Grace: 100 * time.Millisecond,
-		})
-		if !r.exit.TimedOut || !strings.Contains(r.out(), "up") {
-			t.Fatalf("%v", r)
-		}
+		s.timedOut(t, g, "up", 3*time.Second, holder(lock)+"echo up; sleep 1000")
 		// It may have a last grace of its own after the command's end, and no more.
 		until(t, "a grandchild in a session of its own to end with the timeout", func() bool { return !s.held(t, g, lock) })
 	})

@@ -117,6 +117,17 @@ func TestTimeout(t *testing.T) {
 	spec := sh(stubborn(h.work))
 	spec.Timeout, spec.Grace = 3*time.Second, 100*time.Millisecond
 	r := h.run(g, spec)
+	for up := func() bool {
+		_, b := os.Stat(h.work + "/b")
+		_, c := os.Stat(h.work + "/c")
+		return b == nil && c == nil
+	}; !up(); {
+		// It was over before all of the tree was there, on a busy machine.
+		if spec.Timeout *= 3; spec.Timeout > hang {
+			t.Fatalf("the tree is never up: %+v", r)
+		}
+		r = h.run(g, spec)
+	}
 	if !r.exit.TimedOut || r.exit.Killed || r.exit.Signal != "SIGKILL" {
 		t.Fatalf("got %+v", r.exit)
 	}
@@ -138,7 +149,7 @@ func TestBackground(t *testing.T) {
 	h := newHouse(t)
 	g := h.open(nil)
 	p, err := g.Execs().Start(h.ctx(), guest.ExecSpec{
-		ID: newID(), Session: "s1", Argv: []string{"sh", "-c", "sleep 1000 & echo $! >" + h.work + "/pid; echo started; exit 5"},
+		ID: newID(), Session: "s1", Argv: []string{"sh", "-c", "sleep 1000 & echo $! >" + h.work + "/pid; until grep -q ^sleep /proc/$!/cmdline; do :; done; echo started; exit 5"},
 	})
 	if err != nil {
 		t.Fatal(err)
