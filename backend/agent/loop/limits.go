@@ -112,33 +112,33 @@ func (t *turn) near(ctx context.Context, v session.View) (asked bool, err error)
 // guess is a low one of bytes in a token, and part of it may come cheaper.
 const leastShare = 75
 
-// tooDear says that reading a request alone would go over a limit of the session; "" =
-// it does not. A limit that is only looked at after an answer would be overshot by all
-// of a long conversation, or by a summary of it.
+// tooDear says that reading a request and saying the least would go over a limit of the
+// session; "" = it would not. A limit that is only looked at after an answer would be
+// overshot by all of a long conversation, or by a summary of it.
 func (t *turn) tooDear(v session.View, cfg model.Config, input int) string {
 	input = input * leastShare / 100
-	over := func(l limit, takes int64) string {
-		if takes <= l.most-l.used {
-			return ""
-		}
-		return fmt.Sprintf("the next answer would go over the limit of %s: %s of %s are used, and to read the conversation alone takes about %s; raise it to go on, or work in a new session",
-			l.name, l.show(l.used), l.exact(l.most), l.show(takes))
-	}
+	least := int64(least(cfg))
 	for _, l := range t.limits(v) {
-		takes := int64(input)
+		takes := int64(input) + least
 		if l.key == "nanos" {
-			takes = min(cfg.Price.Cost(model.Usage{Input: takes}), cfg.Price.Cost(model.Usage{CacheRead: takes}))
+			takes = min(cfg.Price.Cost(model.Usage{Input: int64(input), Output: least}), cfg.Price.Cost(model.Usage{CacheRead: int64(input), Output: least}))
 		}
-		if why := over(l, takes); why != "" {
-			return why
+		if takes > l.most-l.used {
+			return fmt.Sprintf("the next answer would go over the limit of %s: %s of %s are used, and to read the conversation and answer with a few words takes about %s; raise it to go on, or work in a new session",
+				l.name, l.show(l.used), l.exact(l.most), l.show(takes))
 		}
 	}
 	return ""
 }
 
+// least tokens that an answer is asked with.
+func least(cfg model.Config) int { return min(leastOutput, cfg.OutputSize()) }
+
 func percent(n, of int64) int64 { return int64(float64(n) / float64(of) * 100) }
 
-// mostOutput is how long an answer may be, so that it does not overshoot a limit by much.
+// mostOutput is how long an answer may be, so that what is written does not go over a
+// limit: tooDear has seen to it that the least fits. What is read may cost more than our
+// guess, and by that much a limit can be overshot.
 func (t *turn) mostOutput(v session.View, cfg model.Config, input int) int {
 	n := float64(cfg.OutputSize())
 	if v.Tokens > 0 {
@@ -148,7 +148,7 @@ func (t *turn) mostOutput(v session.View, cfg model.Config, input int) int {
 		left := v.Nanos - t.conv.cost - cfg.Price.Cost(model.Usage{Input: int64(input)})
 		n = min(n, float64(left)/(cfg.Price.Output*1000))
 	}
-	return int(max(n, min(leastOutput, float64(cfg.OutputSize()))))
+	return max(int(n), least(cfg))
 }
 
 // dollars out of billionths, exactly, with two places at least.

@@ -177,6 +177,42 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
+// A model that says as much as it may never goes over a limit with it, wherever that is:
+// not even by the smallest answer.
+func TestWhatIsWrittenNeverGoesOverALimit(t *testing.T) {
+	for limit := int64(1_000); limit < 40_000; limit += 1_777 {
+		for _, money := range []bool{true, false} {
+			h := newHouse(t)
+			h.ask = yes
+			h.begin("x")
+			m := busy(t, 200)
+			think := m.think
+			m.think = func(i int, r model.Request) (model.Answer, error) {
+				a, err := think(i, r)
+				a.Usage = model.Usage{Input: 100, Output: int64(r.MaxOutput)}
+				return a, err
+			}
+			m.cfg.Price = &model.Price{Input: 0.001, Output: 1}
+			m.cfg.MaxOutput = 900
+			if money {
+				h.view.Nanos = limit * 1000
+			} else {
+				h.view.Tokens = limit
+			}
+			if why := stopped(t, work(t, h, m)); !strings.Contains(why, "limit") {
+				t.Fatal(why)
+			}
+			var tokens, nanos int64
+			for _, a := range recorded[*event.ModelAnswered](h) {
+				tokens, nanos = tokens+a.Context, nanos+a.CostNanos
+			}
+			if h.view.Nanos > 0 && nanos > h.view.Nanos || h.view.Tokens > 0 && tokens > h.view.Tokens {
+				t.Errorf("limit %d, money %v: %d tokens, %d nanos in %d answers", limit, money, tokens, nanos, len(m.asked))
+			}
+		}
+	}
+}
+
 // A long conversation costs much to be read alone: it is not sent where that surely goes
 // over a limit, nor summed up, and the session is gone on with under a higher one.
 func TestARequestThatAloneGoesOverALimit(t *testing.T) {

@@ -100,8 +100,10 @@ func (h *house) Session(context.Context) (session.View, error) {
 	defer h.mu.Unlock()
 	return h.view, nil
 }
-func (h *house) Project() (domain.Project, error)         { return h.project, nil }
-func (h *house) Tools() []tool.Tool                       { return slices.Clone(h.tools) }
+func (h *house) Project() (domain.Project, error) { return h.project, nil }
+func (h *house) Tools() []tool.Tool {
+	return slices.DeleteFunc(slices.Clone(h.tools), func(t tool.Tool) bool { return t.PersonOnly })
+}
 func (h *house) Say(_ context.Context, text string) error { return nil }
 
 func (h *house) Call(ctx context.Context, name string, args json.RawMessage, until domain.StepState) (session.StepView, error) {
