@@ -105,7 +105,7 @@ export function resultWords(st: Step): Said {
   if (st.tool === 'restore') {
     const n = (st.result as { files?: unknown } | null | undefined)?.files
     const files = typeof n === 'number' ? n : st.state === 'sealed' ? (st.changes?.length ?? 0) : undefined
-    return { text: files === undefined ? '' : files ? `${count(files, 'file')} changed` : 'nothing differed', tone: 'soft' }
+    return { text: files === undefined ? '' : files ? count(files, 'file') : 'nothing differed', tone: 'soft' }
   }
   const r = st.result as { matches?: unknown; paths?: unknown; entries?: unknown; lines?: unknown; text?: unknown; more?: unknown } | null | undefined
   const soft = (n: number, one: string, many?: string): Said => ({ text: count(n, one, many), tone: 'soft' })

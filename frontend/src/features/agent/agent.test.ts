@@ -410,3 +410,67 @@ describe('words and numbers', () => {
     expect([fieldOf({ code: '', what: '', pointer: '/base_url' }), fieldOf({ code: '', what: '', pointer: 'body.price.input' }), fieldOf({ code: '', what: '', pointer: '/other' }), fieldOf({ code: '', what: '' })]).toEqual(['base_url', 'price/input', '', ''])
   })
 })
+
+describe('checks', () => {
+  it('are declared before the session is there, sent with it, and shown in it', async () => {
+    const { store, calls } = show([project()], { 'POST /v1/sessions': () => ({ id: 's1' }), 'POST /v1/sessions/s1/turns': () => ({}) })
+    await fireEvent.click(screen.getByRole('button', { name: 'Checks: No check' }))
+    const field = screen.getByLabelText<HTMLTextAreaElement>('Done when this command exits 0')
+    await waitFor(() => expect(document.activeElement).toBe(field))
+    await fireEvent.input(field, { target: { value: ' npm test \n\nnpm run lint\nnpm test' } })
+    await fireEvent.keyDown(field, { key: 'Enter' })
+    expect(screen.getByRole('button', { name: 'Checks: 2 checks' })).toBeTruthy()
+    await type('Mend it')
+    await enter()
+    await waitFor(() => expect(calls()).toHaveLength(2))
+    expect(calls()[0]?.body).toMatchObject({ checks: [{ name: 'npm test', code: 'npm test' }, { name: 'npm run lint', code: 'npm run lint' }] })
+    store.take([modelSession({ checks: [{ name: 'npm test', code: 'npm test' }] })])
+    await fireEvent.click(await screen.findByRole('button', { name: 'Checks: 1 check' }))
+    const dialog = screen.getByRole('dialog', { name: 'Checks' })
+    expect(dialog.textContent).toContain('this command exits 0')
+    expect(dialog.textContent).toContain('npm test')
+    expect(within(dialog).queryByRole('textbox')).toBeNull()
+  })
+
+  it('are taken away again, and are not too many', async () => {
+    const { calls } = show([project()], { 'POST /v1/sessions': () => ({ id: 's9' }), 'POST /v1/sessions/s9/turns': () => ({}) })
+    const field = () => screen.getByLabelText<HTMLTextAreaElement>('Done when this command exits 0')
+    await fireEvent.click(screen.getByRole('button', { name: 'Checks: No check' }))
+    await fireEvent.input(field(), { target: { value: Array.from({ length: 21 }, (_, i) => `t${i}`).join('\n') } })
+    await fireEvent.click(screen.getByRole('button', { name: 'Set' }))
+    expect(screen.getByRole('alert').textContent).toContain('There may be 20 checks')
+    await fireEvent.input(field(), { target: { value: 'make' } })
+    await fireEvent.click(screen.getByRole('button', { name: 'Set' }))
+    await fireEvent.click(screen.getByRole('button', { name: 'Checks: 1 check' }))
+    expect(field().value).toBe('make')
+    await fireEvent.click(screen.getByRole('button', { name: 'No check' }))
+    await type('Mend it')
+    await enter()
+    await waitFor(() => expect(calls()).toHaveLength(2))
+    expect(calls()[0]?.body).not.toHaveProperty('checks')
+  })
+})
+
+describe('the first screens', () => {
+  it('say that an agent needs a model, which one is the default, and lead to them', async () => {
+    for (const [events, models, said, leads] of [
+      [[], [], 'An agent needs a model, and none is set up yet', 'Add a model…'],
+      [[project()], [], 'An agent needs a model, and none is set up yet', 'Add a model…'],
+      [[], ALL, 'Agents ask big, the default model.', 'Models…'],
+      [[project()], [ALL[1]!], 'Agents ask small, the default model. It has no key: SMALL_KEY is not set where the core runs.', 'Set it up…'],
+      [[project()], ALL.slice(0, 2), 'No model is the default', 'Models…'],
+    ] as const) {
+      core({ 'GET /v1/models': () => list([...models], models.length === 2 ? { default: '' } : {}) })
+      const { store } = world(...events)
+      render(App, { store, live: false })
+      expect(screen.getByText(/^An agent needs a model\./)).toBeTruthy()
+      store.onModels()
+      const button = () => screen.getByRole('button', { name: leads })
+      await waitFor(() => expect(button().closest('p')?.textContent?.trim().slice(0, said.length)).toBe(said))
+      await fireEvent.click(button())
+      expect(screen.getByRole('heading', { name: 'Settings' })).toBeTruthy()
+      cleanup()
+      vi.unstubAllGlobals()
+    }
+  })
+})

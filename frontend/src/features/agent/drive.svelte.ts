@@ -12,7 +12,9 @@ const LONGEST = 32_768
 
 /** What went wrong, with what can be done about it at once. */
 export interface Trouble { error: ApiError; act?: { name: string; run: () => void }; /** It is about a stop: when nothing runs any more it is over. */ stops?: boolean }
-export interface Choice { mode: string; model: string; limitNanos: number; limitTokens: number }
+export interface Choice { mode: string; model: string; limitNanos: number; limitTokens: number; /** Commands that say whether the work is right. */ checks: string[] }
+/** What can be chosen for a session that is not made yet; a made one keeps its checks. */
+export type Wish = SessionChange & { checks?: string[] }
 /** Who gets what is written: a model, or nobody but the log. */
 export type Who = 'model' | 'note'
 
@@ -53,7 +55,7 @@ export class Drive {
   choice(p: ProjectState, x: SessionState | undefined): Choice {
     if (x) {
       const c = this.#changing[x.id]
-      return { mode: c?.mode ?? x.mode, model: c?.model ?? x.model, limitNanos: c?.limit_nanos ?? x.limitNanos, limitTokens: c?.limit_tokens ?? x.limitTokens }
+      return { mode: c?.mode ?? x.mode, model: c?.model ?? x.model, limitNanos: c?.limit_nanos ?? x.limitNanos, limitTokens: c?.limit_tokens ?? x.limitTokens, checks: x.checks }
     }
     let kept: Record<string, unknown> = {}
     try {
@@ -62,13 +64,13 @@ export class Drive {
       // Broken: the usual.
     }
     const n = (v: unknown): number => (typeof v === 'number' && v > 0 && Number.isSafeInteger(v) ? v : 0)
-    return { mode: typeof kept.mode === 'string' ? kept.mode : 'auto', model: typeof kept.model === 'string' ? kept.model : '', limitNanos: n(kept.limitNanos), limitTokens: n(kept.limitTokens) }
+    return { mode: typeof kept.mode === 'string' ? kept.mode : 'auto', model: typeof kept.model === 'string' ? kept.model : '', limitNanos: n(kept.limitNanos), limitTokens: n(kept.limitTokens), checks: Array.isArray(kept.checks) ? kept.checks.filter((c): c is string => typeof c === 'string' && c !== '') : [] }
   }
 
-  async change(p: ProjectState, x: SessionState | undefined, c: SessionChange) {
+  async change(p: ProjectState, x: SessionState | undefined, { checks, ...c }: Wish) {
     if (!x) {
       const now = this.choice(p, undefined)
-      this.desk.drafts[`pick.${p.id}`] = JSON.stringify({ mode: c.mode ?? now.mode, model: c.model ?? now.model, limitNanos: c.limit_nanos ?? now.limitNanos, limitTokens: c.limit_tokens ?? now.limitTokens })
+      this.desk.drafts[`pick.${p.id}`] = JSON.stringify({ mode: c.mode ?? now.mode, model: c.model ?? now.model, limitNanos: c.limit_nanos ?? now.limitNanos, limitTokens: c.limit_tokens ?? now.limitTokens, checks: checks ?? now.checks })
       this.desk.keep()
       return
     }
@@ -145,7 +147,7 @@ export class Drive {
         taken()
         return
       }
-      const s = await calls.createSession({ project_id: p.id, agent: 'model', title: titleOf(text), mode: c.mode, ...(c.model ? { model: c.model } : {}), ...(c.limitNanos ? { limit_nanos: c.limitNanos } : {}), ...(c.limitTokens ? { limit_tokens: c.limitTokens } : {}) })
+      const s = await calls.createSession({ project_id: p.id, agent: 'model', title: titleOf(text), mode: c.mode, ...(c.model ? { model: c.model } : {}), ...(c.limitNanos ? { limit_nanos: c.limitNanos } : {}), ...(c.limitTokens ? { limit_tokens: c.limitTokens } : {}), ...(c.checks.length ? { checks: c.checks.map((code) => ({ name: code, code })) } : {}) })
       // From here on the text belongs to the session.
       desk.drafts[`say.${s.id}`] = desk.drafts[key] ?? text
       delete desk.drafts[key]
