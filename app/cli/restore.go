@@ -29,7 +29,8 @@ with --before to what they were before it:
 What is there now is kept in a checkpoint first, and the command that brings it back is
 printed. A restore is a step like any other: of the session whose step is named, or of a
 new one where that has ended. Nothing else may be at work in the project meanwhile. Files
-that git ignores, .git itself and all that is outside the workspace stay as they are.`
+that git ignores and all that is outside the workspace stay as they are. So does .git; one
+that was destroyed is made anew from what came in, and keeps what is left of the old one.`
 
 // restoreLines bounds the files that are named.
 const restoreLines = 100
@@ -145,9 +146,12 @@ func (e *env) restored(project, to string, a httpapi.RestoreAnswer) error {
 		return errors.New(what)
 	}
 	return e.print(a, func(w io.Writer) {
+		if a.Repository != "" {
+			defer fmt.Fprintf(w, "the repository, .git, was destroyed: %s\n", one(a.Repository))
+		}
 		switch {
 		case a.Files == 0:
-			fmt.Fprintf(w, "nothing had to change: the workspace is as %s\n", to)
+			fmt.Fprintf(w, "no file had to change: the workspace is as %s\n", to)
 			return
 		case a.Files == 1:
 			fmt.Fprintf(w, "the workspace is as %s; 1 file changed\n", to)

@@ -85,8 +85,19 @@ func TestRestore(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	d.restores(200, restoreBody(t, domain.OutcomeOK, 0))
-	if r := line(t, "", "restore", "st_b"); r.code != 0 || r.out != "nothing had to change: the workspace is as it was after step 2\n" {
+	if r := line(t, "", "restore", "st_b"); r.code != 0 || r.out != "no file had to change: the workspace is as it was after step 2\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A repository that was destroyed is told of, whatever else there was to do.
+func TestRestoreOfARepository(t *testing.T) {
+	d := restorable(t)
+	for _, files := range []int{0, 2} {
+		d.restores(200, strings.Replace(restoreBody(t, domain.OutcomeOK, files), "{", `{"repository":"made\u001b anew",`, 1))
+		if r := line(t, "", "restore", "st_b"); r.code != 0 || !strings.HasSuffix(r.out, "\nthe repository, .git, was destroyed: made\\x1b anew\n") {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

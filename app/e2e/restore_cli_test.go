@@ -107,7 +107,7 @@ func TestRestoreByCommand(t *testing.T) {
 		restore("the workspace is as it was in checkpoint", again...)
 		is("the undoing undone", whole)
 		out, err := w.CLI("restore", "--session", s, "1")
-		if err != nil || !strings.Contains(out, "nothing had to change") {
+		if err != nil || !strings.Contains(out, "no file had to change") {
 			t.Errorf("%v\n%s", err, out)
 		}
 
