@@ -378,7 +378,7 @@ func (e *env) modelTryCmd() *cobra.Command {
 			if r.Price != nil {
 				text += ", " + cost(r.Price.Cost(a.Usage))
 			}
-			e.note("%s answers: %s", one(r.Name), text)
+			e.note("%s answers: %s; that counts in no session and no limit", one(r.Name), text)
 			return nil
 		},
 	}

@@ -206,7 +206,7 @@ func TestTryAModel(t *testing.T) {
 	d.answer["POST /v1/models/big/try"] = reply{200, `{"ok":true,"text":"Hello\u001b[2J","usage":{"input":12,"output":3},"took_ms":1234}`}
 	r := line(t, "", "model", "try", "big")
 	has(t, r.out, `Hello\x1b[2J`)
-	has(t, r.err, "12 in, 3 out, 1.2 s, <$0.0001")
+	has(t, r.err, "12 in, 3 out, 1.2 s, <$0.0001", "counts in no session")
 	if r.code != 0 {
 		t.Error(r.code)
 	}

@@ -117,7 +117,10 @@ func (m *models) key(ctx context.Context, c model.Config) (key, from string, err
 	}
 	m.mu.Unlock()
 	if v != "" {
-		m.scrub.Learn("model "+c.Name, v)
+		if !m.scrub.Learn("model "+c.Name, v) && !c.Local() {
+			return "", keyMissing, domain.E(domain.CodeInvalid, fmt.Sprintf("model %s is not asked with the key that %s holds: %s", c.Name, m.store.Name(), notHidden),
+				fmt.Sprintf("put the whole key there with 'glasshouse model key %s'", c.Name), nil)
+		}
 		return v, keyInChain, nil
 	}
 	why := ""
@@ -133,7 +136,9 @@ func (m *models) key(ctx context.Context, c model.Config) (key, from string, err
 		case noKey(v):
 			return "", keyMissing, domain.E(domain.CodeInvalid, fmt.Sprintf("model %s has no key: what %s holds is none", c.Name, c.KeyEnv), hint, nil)
 		}
-		m.scrub.Learn("model "+c.Name, v)
+		if !m.scrub.Learn("model "+c.Name, v) && !c.Local() {
+			return "", keyMissing, domain.E(domain.CodeInvalid, fmt.Sprintf("model %s is not asked with what %s holds: %s", c.Name, c.KeyEnv, notHidden), hint, nil)
+		}
 		return v, keyInEnv, nil
 	}
 	if c.BaseURL == "" {
@@ -141,6 +146,10 @@ func (m *models) key(ctx context.Context, c model.Config) (key, from string, err
 	}
 	return "", keyNone, nil
 }
+
+// notHidden is why a key is not taken that the scrubber cannot look for. A server on this
+// very machine may want one all the same, which nobody need keep from anybody.
+const notHidden = "it is shorter than 8 characters, or a short word in small letters, so that it could not be told from other text and kept out of the log; no provider gives such keys"
 
 // noKey: a variable holds something else, a path or an address perhaps.
 func noKey(v string) bool {

@@ -141,7 +141,9 @@ func (m *models) PutKey(ctx context.Context, name, key string, by domain.Actor) 
 	if err := secret.Check(key); err != nil {
 		return httpapi.ModelsView{}, err
 	}
-	m.scrub.Learn("model "+name, key)
+	if c, err := m.pick(name); !m.scrub.Learn("model "+name, key) && (err != nil || !c.Local()) {
+		return httpapi.ModelsView{}, &domain.Error{Code: domain.CodeInvalid, Pointer: "/key", What: "that key is not kept: " + notHidden, Hint: "give the key as the provider shows it; a server that needs none is set up without"}
+	}
 	if err := m.store.Set(ctx, m.account(name), key); err != nil {
 		return httpapi.ModelsView{}, err
 	}

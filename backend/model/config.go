@@ -141,11 +141,14 @@ func (c Config) KeySafe() bool {
 		return true
 	}
 	u, err := url.Parse(c.BaseURL)
+	return err == nil && (u.Scheme == "https" || c.Local())
+}
+
+// Local reports whether the model's server is on this very machine.
+func (c Config) Local() bool {
+	u, err := url.Parse(c.BaseURL)
 	if err != nil {
 		return false
-	}
-	if u.Scheme == "https" {
-		return true
 	}
 	if u.Hostname() == "localhost" {
 		return true
