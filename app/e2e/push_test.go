@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
-	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -19,7 +18,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"glasshouse/app/httpapi"
 	"glasshouse/backend/git/gittest"
@@ -475,37 +473,13 @@ func pushOverSSH(t *testing.T, w *pushWorld, p httpapi.ProjectView, remote *gitt
 	}
 	host := key("host")
 	put("authorized", key("id"))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	put("sshd", fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n", port, dir, dir))
-	put("known", fmt.Sprintf("[127.0.0.1]:%d %s", port, host))
-	put("client", fmt.Sprintf("Host *\n  IdentityFile %s/id\n  IdentitiesOnly yes\n  UserKnownHostsFile %s/known\n  StrictHostKeyChecking yes\n", dir, dir))
+	put("sshd", fmt.Sprintf("HostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n", dir, dir))
 	if os.Geteuid() == 0 {
 		_ = os.MkdirAll("/run/sshd", 0o755)
 	}
-	var log bytes.Buffer
-	c := exec.Command(sshd, "-D", "-e", "-f", filepath.Join(dir, "sshd"))
-	c.Stderr = &log
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
-	up := false
-	for range 1000 {
-		if conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			conn.Close()
-			up = true
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if !up {
-		t.Fatalf("sshd did not come up: %s", log.String())
-	}
+	port := gittest.ServeSSH(t, sshd, filepath.Join(dir, "sshd"))
+	put("known", fmt.Sprintf("[127.0.0.1]:%d %s", port, host))
+	put("client", fmt.Sprintf("Host *\n  IdentityFile %s/id\n  IdentitiesOnly yes\n  UserKnownHostsFile %s/known\n  StrictHostKeyChecking yes\n", dir, dir))
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -16,7 +15,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/git"
@@ -245,12 +243,6 @@ func TestPushOverSSH(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
 	write := func(name, text string) string {
 		p := filepath.Join(dir, name)
 		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
@@ -259,29 +251,11 @@ func TestPushOverSSH(t *testing.T) {
 		return p
 	}
 	write("authorized", string(pub))
-	conf := write("sshd_config", fmt.Sprintf("Port %d\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n", port, dir, dir))
+	_ = os.MkdirAll("/run/sshd", 0o755)
+	conf := write("sshd_config", fmt.Sprintf("HostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n", dir, dir))
+	port := gittest.ServeSSH(t, sshd, conf)
 	write("known", fmt.Sprintf("[127.0.0.1]:%d %s", port, hostPub))
 	client := write("ssh_config", fmt.Sprintf("Host *\n  IdentityFile %s/id\n  IdentitiesOnly yes\n  UserKnownHostsFile %s/known\n  StrictHostKeyChecking yes\n", dir, dir))
-	_ = os.MkdirAll("/run/sshd", 0o755)
-	cmd := exec.Command(sshd, "-D", "-e", "-f", conf)
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	up := false
-	for range 300 {
-		if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = c.Close()
-			up = true
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	if !up {
-		t.Fatalf("sshd did not come up: %s", log.String())
-	}
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
