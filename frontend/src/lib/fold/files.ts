@@ -26,7 +26,9 @@ export function foldFiles({ project, put }: About, { type, data: d, at, step_id 
 export function sealTouched({ project, put }: About, at: number, paths: string[]) {
   if (!project) return
   const touched = table(project.touched)
-  for (const [p, t] of Object.entries(touched)) if (!t.sealed && t.at <= at) touched[p] = { ...t, sealed: true }
+  // What the watcher says may overtake the record of the checkpoint that holds it.
+  const held = new Set(paths)
+  for (const [p, t] of Object.entries(touched)) if (!t.sealed && (t.at <= at || (t.at - at < LATE && held.has(p)))) touched[p] = { ...t, sealed: true }
   // Two sessions seal within a moment: what the first one holds is still what the watcher is late with.
   const before = project.watch.seal
   put.project({ touched, watch: { ...project.watch, seal: { at, paths: new Set(at - before.at < LATE ? [...before.paths, ...paths] : paths) } } })

@@ -17,6 +17,14 @@ it('keeps what is touched until a checkpoint holds it', () => {
   expect(p(w).touched['c']!.sealed).toBe(false)
 })
 
+it('takes what the watcher says ahead of the record of a checkpoint for what that one holds', () => {
+  const w = world(project(), session(), step(1))
+  const seal = ev('step.sealed', { commit: 'c', tree: 't', changes: [{ path: 'a', op: 'add', added: 1, deleted: 0 }] }, of(1))
+  w.store.take([touch('a', 'add', { ...of(1), at: seal.at + 30 }), touch('b', 'add', { ...of(1), at: seal.at + 30 }), seal])
+  expect(p(w).touched['a']!.sealed).toBe(true)
+  expect(p(w).touched['b']!.sealed).toBe(false)
+})
+
 it('counts nothing that fills the workspace as a change, but what a step does meanwhile', () => {
   const w = world(project(), session(), step(1), touch('a', 'add'))
   w.store.take([ev('project.imported', { files: 2 }, { session_id: undefined } as never)])
