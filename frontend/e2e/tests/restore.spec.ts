@@ -10,7 +10,7 @@ test('the workspace goes back to a step and forth again, by keys; files and chan
   await world.exec(s, 'sh', '-c', 'echo two >> kept.txt; rm doomed.txt; echo new > fresh.txt; echo noise > build.log')
   const files = await pane(page, 'Files')
   await expect(files).toContainText('fresh.txt')
-  const list = async () => (await world.exec(s, 'sh', '-c', 'cat kept.txt; ls')).stdout.trim().split('\n')
+  const list = async () => ((await world.exec(s, 'sh', '-c', 'cat kept.txt; ls')) as { stdout: string }).stdout.trim().split('\n')
   const row = (n: number) => page.locator(`[data-step="${n}"]`)
 
   await test.step('what would change is said in numbers, by key, with the safe answer first', async () => {
