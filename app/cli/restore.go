@@ -149,11 +149,11 @@ func (e *env) restored(project, to string, a httpapi.RestoreAnswer) error {
 		if a.Repository != "" {
 			defer fmt.Fprintf(w, "the repository, .git, was destroyed: %s\n", one(a.Repository))
 		}
-		switch {
-		case a.Files == 0:
+		switch a.Files {
+		case 0:
 			fmt.Fprintf(w, "no file had to change: the workspace is as %s\n", to)
 			return
-		case a.Files == 1:
+		case 1:
 			fmt.Fprintf(w, "the workspace is as %s; 1 file changed\n", to)
 		default:
 			fmt.Fprintf(w, "the workspace is as %s; %s files changed\n", to, count(int64(a.Files)))

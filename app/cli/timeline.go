@@ -113,6 +113,7 @@ type timeline struct {
 	w       io.Writer
 	steps   map[domain.StepID]*event.StepRequested
 	rules   map[domain.StepID]string // that denied a step
+
 	how     bool // say how questions are answered
 	silent  bool // questions are shown beside it
 	verbose bool

@@ -24,7 +24,7 @@ func (e *env) fits(ctx context.Context, c *Client) error {
 	defer stop()
 	var core httpapi.Info
 	if err := c.info(ctx, &core); err != nil {
-		return nil //nolint:nilerr // what is wrong shows in the command's own calls
+		return nil // what is wrong shows in the command's own calls
 	}
 	text, fits := httpapi.Differ(core, httpapi.ThisProgram(Version))
 	switch {
