@@ -109,10 +109,10 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 // timeline prints events as a person reads them: a line a step, and what a model says
 // as it says it.
 type timeline struct {
-	s       *screen
-	w       io.Writer
-	steps   map[domain.StepID]*event.StepRequested
-	rules   map[domain.StepID]string // that denied a step
+	s     *screen
+	w     io.Writer
+	steps map[domain.StepID]*event.StepRequested
+	rules map[domain.StepID]string // that denied a step
 
 	how     bool // say how questions are answered
 	silent  bool // questions are shown beside it
