@@ -1,5 +1,5 @@
 import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { expect, type Page, type World } from './fixtures'
@@ -13,7 +13,9 @@ export interface Fake { url: string; faults: () => string[]; end: () => void }
 
 /** A place at which the model server of a script stands still until it is opened. */
 export function gate(): { file: string; open: () => void } {
-  const file = join(mkdtempSync(join(tmpdir(), 'gh-gate-')), 'open')
+  const dir = mkdtempSync(join(tmpdir(), 'gh-gate-'))
+  process.on('exit', () => rmSync(dir, { recursive: true, force: true }))
+  const file = join(dir, 'open')
   return { file, open: () => writeFileSync(file, '') }
 }
 

@@ -7,7 +7,7 @@ const MOVING = `<!doctype html><title>Moving</title><body style="margin:0;backgr
 async function moving(site: Site, world: World, project: { id: string; name: string }, title: string, port: number): Promise<string> {
   const s = await begun(site, world, project, title)
   const book = { name: title, steps: [
-    { tool: 'exec', args: { lang: 'bash', code: `mkdir -p /tmp/page${port}; cat > /tmp/page${port}/index.html <<'P'\n${MOVING}\nP\nsetsid python3 -m http.server --bind 127.0.0.1 -d /tmp/page${port} ${port} >/dev/null 2>&1 &\nfor i in $(seq 100); do curl -fsS -o /dev/null http://127.0.0.1:${port}/ && exit 0; sleep 0.1; done; exit 1` }, expect: { exit: 0 } },
+    { tool: 'exec', args: { lang: 'bash', code: `mkdir -p /tmp/page${port}; cat > /tmp/page${port}/index.html <<'P'\n${MOVING}\nP\nsetsid python3 -m http.server --bind 127.0.0.1 -d /tmp/page${port} ${port} >/dev/null 2>&1 &\nfor i in $(seq 1000); do curl -fsS -o /dev/null http://127.0.0.1:${port}/ && exit 0; sleep 0.1; done; exit 1` }, expect: { exit: 0 } },
     { tool: 'browser_open', args: { url: `http://127.0.0.1:${port}/` } },
   ] }
   await played(world, s, book)

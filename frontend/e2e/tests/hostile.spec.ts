@@ -219,7 +219,7 @@ test('the title, the address and the dialog of a page', async ({ site, world, sh
 os.makedirs("/tmp/odd", exist_ok=True)
 open("/tmp/odd/index.html", "w").write(sys.argv[1])
 subprocess.Popen([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "-d", "/tmp/odd", "5190"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-for _ in range(100):
+for _ in range(1000):
     try: urllib.request.urlopen("http://127.0.0.1:5190/"); break
     except OSError: time.sleep(0.1)`, html] }, expect: { exit: 0 } },
     { tool: 'browser_open', args: { url: 'http://127.0.0.1:5190/' } },

@@ -148,8 +148,8 @@ test('rules are added, refused in words, removed and brought back', async ({ sit
 
 test('rules that are slow or cannot be read say so', async ({ site, shared }) => {
   const { page } = site
-  await page.getByRole('navigation').getByRole('treeitem', { level: 1 }).filter({ hasText: shared.name }).first().click()
   const go = await held(page, /\/rules$/)
+  await page.getByRole('navigation').getByRole('treeitem', { level: 1 }).filter({ hasText: shared.name }).first().click()
   const out = await pane(page, 'Network')
   await expect(out).toContainText('Reading the rules')
   await themes(site, '#pane-network')

@@ -95,8 +95,9 @@ test('a program in a machine gets no link, no clipboard, no size and no words of
   await p.keyboard.press('Control+c')
   await p.evaluate((t) => navigator.clipboard.writeText(t), `first line\nsecond ${hostile(8)}\n`)
   // A program that does not say it takes pastes as such would run each line: it is asked.
-  await p.keyboard.type('clear; cat\n')
-  await p.waitForTimeout(500)
+  // What is printed comes after the shell has given the terminal away.
+  await p.keyboard.type('clear; echo in-$((3+3)); cat\n')
+  await shows(p, /in-6/)
   await p.keyboard.press('Control+Shift+V')
   const ask = p.getByRole('alertdialog')
   await expect(ask).toContainText('These 2 lines run')
@@ -121,7 +122,7 @@ test('keys of the window stay out, but for the commands and the way out', async 
   await p.keyboard.press('Escape')
   await into(p)
   await p.keyboard.press('Control+Shift+Escape')
-  expect(await p.evaluate(() => document.activeElement?.getAttribute('role'))).toBe('tab')
+  await expect.poll(() => p.evaluate(() => document.activeElement?.getAttribute('role'))).toBe('tab')
 })
 
 test('what is typed while the core is gone is held and arrives once', async ({ own, page }) => {

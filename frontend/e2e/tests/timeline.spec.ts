@@ -17,6 +17,21 @@ const at = (page: Page, step: number) => page.evaluate((n) => {
   return e ? Math.round(e.getBoundingClientRect().top - (document.querySelector('[role=feed]')?.getBoundingClientRect().top ?? 0)) : undefined
 }, step)
 
+/** Where a row is once nothing moves any more: rows are measured after they are drawn. */
+async function still(page: Page, step: number): Promise<number> {
+  await expect(page.locator(`[data-step="${step}"]`)).toBeVisible()
+  let was: number | undefined
+  let same = 0
+  await expect.poll(async () => {
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
+    const now = await at(page, step)
+    same = now === was && now !== undefined ? same + 1 : 0
+    was = now
+    return same
+  }).toBeGreaterThan(4)
+  return was ?? NaN
+}
+
 test.describe('the timeline', () => {
   test('draws what is in view, keeps its place while rows come, grow and go, and is walked by keys', async ({ site, world, shared }) => {
     const { page } = site
@@ -26,7 +41,7 @@ test.describe('the timeline', () => {
     const feed = page.getByRole('feed')
     const row = (n: number) => page.locator(`[data-step="${n}"]`)
     // The newest is in view while they come.
-    await expect(row(63)).toBeInViewport()
+    await expect(row(63)).toBeInViewport({ timeout: 180_000 })
     await expect(page.getByRole('article', { name: 'Turn 1' })).toHaveCount(0)
     expect(await page.getByRole('article').count()).toBeLessThan(60)
 
@@ -48,17 +63,17 @@ test.describe('the timeline', () => {
     await feed.evaluate((e) => e.scrollTo(0, 900))
     await expect(row(32)).toBeInViewport()
     await row(30).click()
-    const before = await at(page, 34)
+    await still(page, 34)
     await feed.evaluate((e) => e.scrollBy(0, 250))
-    const there = await at(page, 42)
+    const there = await still(page, 42)
     await page.evaluate(() => document.querySelector<HTMLElement>('[data-step="30"]')?.closest('[data-at]')?.querySelectorAll<HTMLElement>('[role=tab]')[4]?.click())
     await expect.poll(() => at(page, 42)).toBe(there)
-    expect(before).toBeDefined()
+    expect(await still(page, 42)).toBe(there)
 
     // Neither do things that come.
     await world.api('POST', `/v1/sessions/${s.id}/exec`, { argv: ['echo', 'later'] })
     await expect(page.getByRole('button', { name: /new ↓/ })).toBeVisible()
-    expect(await at(page, 42)).toBe(there)
+    expect(await still(page, 42)).toBe(there)
 
     // By keys: to both ends, over screens, into a step and out of it, and a turn folded.
     await row(42).focus()
