@@ -83,8 +83,12 @@ func (p *Price) Cost(u Usage) int64 {
 		return a
 	}
 	nanos := float64(u.Input)*p.Input + float64(u.CacheRead)*or(p.CacheRead, p.Input) + float64(u.CacheWrite)*or(p.CacheWrite, p.Input) + float64(u.Output)*p.Output
-	return int64(math.Round(nanos * 1000))
+	// A server may report any number; the sum over a long session must not turn over.
+	return int64(math.Round(min(nanos*1000, maxCost)))
 }
+
+// maxCost of one answer: a million dollars.
+const maxCost = 1e15
 
 var (
 	nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,39}$`)

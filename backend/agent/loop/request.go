@@ -16,6 +16,7 @@ const (
 	maxPicture   = 4 << 20 // bytes of one; servers refuse larger ones
 	pictureCost  = 1600    // tokens, at least what servers count for one
 	partOverhead = 12      // bytes around each piece
+	maxShown     = 128     // calls of one answer; with more a server may take no request any more
 )
 
 // view is how a conversation is shown to a model.
@@ -123,6 +124,7 @@ func (w *writer) user(text string) {
 func (w *writer) answer(a *answer, v view) {
 	m := model.Message{Role: model.RoleAssistant}
 	ids := idsOf(a)
+	shown := 0
 	for _, p := range a.parts {
 		out := model.Part{Kind: model.Kind(p.Kind), From: p.From}
 		if len(p.Opaque) > 0 {
@@ -137,6 +139,9 @@ func (w *writer) answer(a *answer, v view) {
 		case model.KindThought:
 			out.Text = p.Text
 		case model.KindCall:
+			if shown++; shown > maxShown {
+				continue
+			}
 			args := p.Args
 			if v.args > 0 && len(args) > v.args {
 				raw, _ := marshal(map[string]string{"cut": cutMiddle(strings.ToValidUTF8(args, "\uFFFD"), v.args)})
@@ -172,7 +177,8 @@ func (w *writer) results(a *answer, v view, pics *pictures, shown map[*event.Tol
 	for i := range a.results {
 		byKey[a.results[i].Key] = &a.results[i]
 	}
-	for _, c := range a.calls() {
+	calls := a.calls()
+	for i, c := range calls[:min(len(calls), maxShown)] {
 		r := &model.Result{ID: ids[c.Key], Tool: c.Tool, Text: "Interrupted; no result of this call is kept.", Failed: true}
 		if told := byKey[c.Key]; told != nil {
 			r.Text, r.Failed = cutIf(or(told.Text, "(nothing)"), v.results), told.Failed
@@ -188,6 +194,9 @@ func (w *writer) results(a *answer, v view, pics *pictures, shown map[*event.Tol
 					r.Images = append(r.Images, model.Image{Sha256: img.Sha256, Mime: img.Mime, Size: img.Size})
 				}
 			}
+		}
+		if more := len(calls) - maxShown; more > 0 && i == maxShown-1 {
+			r.Text += fmt.Sprintf("\n[The answer made %s, which are not shown here. None of them ran.]", plural(more, "call more", "calls more"))
 		}
 		m.Parts = append(m.Parts, model.Part{Kind: model.KindResult, Result: r})
 	}

@@ -22,6 +22,7 @@ type chat struct {
 	refused bool
 	usage   model.Usage
 	details details
+	closed  bool // the server said that nothing follows
 }
 
 func newChat(from string, each func(model.Delta)) *chat {
@@ -289,8 +290,11 @@ func (c *chat) begins(p *piece, id, name, args string, before int) bool {
 	return string(p.tool) != name || args != "" && json.Valid(p.text)
 }
 
+func (c *chat) last() { c.closed = true }
+
 func (c *chat) end() (model.Answer, error) {
-	if c.finish == "" {
+	// Some gateways leave out why an answer ended; that it did is said by the last word.
+	if c.finish == "" && (!c.closed || len(c.parts) == 0) {
 		return model.Answer{}, cutOff()
 	}
 	c.keepDetails()

@@ -235,7 +235,7 @@ func TestAnswersHaveBounds(t *testing.T) {
 		"a huge answer":             {model.FormatResponses, completed(`{"status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"` + strings.Repeat(big, 7) + `"}]}]}`), true},
 		"a too huge answer":         {model.FormatResponses, completed(`{"status":"completed","output":[{"type":"message","content":[{"type":"output_text","text":"` + strings.Repeat(big, 9) + `"}]}]}`), false},
 		"calls of Responses":        {model.FormatResponses, completed(`{"status":"completed","output":[` + strings.TrimSuffix(strings.Repeat(`{"type":"function_call","call_id":"a","name":"x","arguments":""},`, maxCalls+1), ",") + `]}`), false},
-		"items of nothing, endless": {model.FormatResponses, []byte(strings.Repeat("data: {\"type\":\"response.output_item.done\",\"item\":{}}\n\n", 4*maxCalls+1)), false},
+		"items of nothing, endless": {model.FormatResponses, []byte(strings.Repeat("data: {\"type\":\"response.output_item.done\",\"item\":{}}\n\n", 2*maxCalls+1)), false},
 	} {
 		a, err := decode(context.Background(), bytes.NewReader(c.body), newReader(c.format, nil))
 		if c.ok {

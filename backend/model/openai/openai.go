@@ -28,8 +28,9 @@ const (
 	maxAnswer = 8 << 20
 	// maxEvent is the most bytes of one event of a stream, and of a body that is no stream.
 	maxEvent = 16 << 20
-	// maxCalls is the most calls of one answer.
-	maxCalls = 128
+	// maxCalls is the most calls of one answer. How many of them are run, and go back, is
+	// not for this package to say.
+	maxCalls = 4096
 	// maxRefusal is how much is read of a body that says why there is no answer.
 	maxRefusal = 256 << 10
 	// maxDrain is the most time spent on what follows an answer.
@@ -174,6 +175,8 @@ type reader interface {
 	event(e event) (done bool, err error)
 	// whole takes an answer that came at once, as one JSON value.
 	whole(body []byte) error
+	// last takes the mark that nothing follows.
+	last()
 	// end makes the answer once the stream ended in order; one that is not whole is an error.
 	end() (model.Answer, error)
 }
@@ -204,6 +207,7 @@ func decode(ctx context.Context, body io.Reader, read reader) (model.Answer, err
 			return model.Answer{}, context.Cause(ctx)
 		}
 		if e.last() {
+			read.last()
 			return read.end()
 		}
 		done, err := read.event(e)

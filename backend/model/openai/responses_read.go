@@ -65,8 +65,8 @@ func (r *reply) event(e event) (bool, error) {
 				return false, err
 			}
 		}
-		if len(r.items) >= 4*maxCalls {
-			return false, protocol("the server sent more than %d items in one answer", 4*maxCalls)
+		if len(r.items) >= 2*maxCalls {
+			return false, protocol("the server sent more than %d items in one answer", 2*maxCalls)
 		}
 		if r.held += len(ev.Item.RawJSON()); r.held > maxEvent {
 			return false, tooLarge("an answer", maxEvent)
@@ -90,6 +90,9 @@ func (r *reply) event(e event) (bool, error) {
 	}
 	return false, nil
 }
+
+// last: the answer ends with an event of its own.
+func (r *reply) last() {}
 
 // show tells a delta. Its bytes are not kept, but a server may not send them for ever.
 func (r *reply) show(d model.Delta) error {
