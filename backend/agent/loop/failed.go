@@ -57,6 +57,9 @@ func failed(cfg model.Config, err error) error {
 	case model.ErrQuota:
 		return say(domain.CodeDenied, fmt.Sprintf("The account of the model %s has nothing left", cfg.Name), "add to it at the provider, or choose another model; then go on with the turn")
 	case model.ErrNotFound:
+		if e.Status < 400 { // a certificate, TLS or a redirect: no server said that there is none
+			return say(domain.CodeUnavailable, fmt.Sprintf("The model %s was not reached at %s", cfg.Name, where), fmt.Sprintf("mend that, or the address in the settings of %s; then go on with the turn", cfg.Name))
+		}
 		return say(domain.CodeNotFound, fmt.Sprintf("There is no model %q at %s", cfg.Model, where), fmt.Sprintf("mend the settings of %s (its server's name for the model, and its address)", cfg.Name))
 	case model.ErrTooLong:
 		return say(domain.CodeTooLarge, fmt.Sprintf("The conversation is too long for the model %s, also after it was made shorter", cfg.Name),

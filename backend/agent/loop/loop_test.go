@@ -277,6 +277,24 @@ func TestErrorsInWords(t *testing.T) {
 	}
 }
 
+// A certificate that is not trusted, or an address that sends elsewhere, does not mean
+// that there is no such model.
+func TestWhatIsNotReachedIsNotSaidToBeMissing(t *testing.T) {
+	for _, status := range []int{0, 307} {
+		h := newHouse(t)
+		h.begin("x")
+		m := newMind(t, func(int, model.Request) (model.Answer, error) {
+			return model.Answer{}, &model.Error{Kind: model.ErrNotFound, Status: status, Message: "model.test shows a certificate that this machine does not trust"}
+		})
+		err := work(t, h, m)
+		if err == nil {
+			t.Fatal("no error")
+		}
+		has(t, err.Error(), "not reached", "certificate", "settings of test")
+		hasNot(t, err.Error(), "no model")
+	}
+}
+
 func TestAttemptsAreTold(t *testing.T) {
 	h := newHouse(t)
 	h.begin("x")
