@@ -98,7 +98,11 @@ func (e *env) fileCmd() *cobra.Command {
 			}
 			switch {
 			case st.Refused != nil:
-				return fmt.Errorf("nothing was written: %s", st.Refused.Reason)
+				what := string(st.State)
+				if st.Decision.Decision == domain.Deny {
+					what += by(st.Decision.Rule)
+				}
+				return fmt.Errorf("nothing was written, %s: %s", what, st.Refused.Reason)
 			case st.Ended == nil || st.Ended.Outcome != domain.OutcomeOK:
 				why := string(st.State)
 				if st.Ended != nil {

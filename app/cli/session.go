@@ -14,6 +14,7 @@ import (
 	"glasshouse/app/httpapi"
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
+	"glasshouse/backend/session"
 )
 
 func (e *env) sessionCmd() *cobra.Command {
@@ -249,6 +250,9 @@ meanwhile, a new host for one, is shown here; a terminal takes the answer.`,
 			if err != nil {
 				return err
 			}
+			if a.State == domain.StepDenied && len(a.Logs) > 0 && !e.json {
+				a.Logs[0] = c.deniedBy(cmd.Context(), id, a.ExecutionID) + ": " + a.Logs[0]
+			}
 			return e.showExec(a)
 		},
 	}
@@ -284,6 +288,15 @@ func (e *env) exec(ctx context.Context, c *Client, session string, in map[string
 		}
 	}
 	return a, nil
+}
+
+// deniedBy says what denied a step: a mode, a rule, or, without a word more, a person.
+func (c *Client) deniedBy(ctx context.Context, sess string, id domain.StepID) string {
+	var v session.StepView
+	if c.get(ctx, "/v1/sessions/"+url.PathEscape(sess)+"/steps/"+url.PathEscape(string(id)), nil, &v) != nil || v.Decision.Decision != domain.Deny {
+		return "denied"
+	}
+	return "denied" + by(v.Decision.Rule)
 }
 
 // showExec prints an outcome and turns it into this command's exit code. Output

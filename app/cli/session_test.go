@@ -94,3 +94,32 @@ func TestWatchShowsWhatDecidedAndWhatWasSet(t *testing.T) {
 	r = line(t, "", "log", "--session", doorSession)
 	has(t, r.out, "session.changed", "mode plan", "step.decided", "deny by mode plan: In plan mode", "step.refused", "denied: In plan mode", "session.changed", "mode auto", "deny by rule user:no-", "ask by mode ask: Everything", "ask: It leaves")
 }
+
+// A command that was refused says by what.
+func TestExecSaysWhatDeniedIt(t *testing.T) {
+	d := newDoors(t)
+	put := func(decision string) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.answer["POST /v1/sessions/"+doorSession+"/exec"] = reply{200, `{"execution_id":"st_1","state":"denied","logs":["By hand alone.","what would be allowed: less"]}`}
+		d.answer["GET /v1/sessions/"+doorSession+"/steps/st_1"] = reply{200, `{"id":"st_1","state":"denied","decision":` + decision + `}`}
+		d.answer["PUT /v1/sessions/"+doorSession+"/file"] = reply{200, `{"id":"st_1","state":"denied","decision":` + decision + `,"refused":{"state":"denied","reason":"By hand alone."}}`}
+	}
+	for decision, by := range map[string]string{
+		`{"decision":"deny","rule":"user:no-publish"}`: "denied by rule user:no-publish",
+		`{"decision":"deny","rule":"mode:plan"}`:       "denied by mode plan",
+		`{"decision":"ask","rule":"mode:ask"}`:         "denied", // by a person
+	} {
+		put(decision)
+		r := line(t, "", "exec", "--session", doorSession, "--", "npm", "publish")
+		if r.code != 125 || r.out != "" || r.err != "glasshouse: "+by+": By hand alone.\nglasshouse: what would be allowed: less\n" {
+			t.Errorf("%s: %+v", decision, r)
+		}
+		if r = line(t, "", "file", "write", doorSession, "x"); r.code != 1 || !strings.Contains(r.err, "nothing was written, "+by+": By hand alone.") {
+			t.Errorf("%s: %+v", decision, r)
+		}
+		if r = line(t, "", "--json", "exec", "--session", doorSession, "--", "x"); r.code != 125 || strings.Contains(r.out, "denied by") || !strings.Contains(r.out, `"By hand alone."`) {
+			t.Errorf("%s: %+v", decision, r)
+		}
+	}
+}
