@@ -414,31 +414,7 @@ func (r *reader) Read(p []byte) (int, error) {
 func (l *look) readTracked(ctx context.Context) {
 	prev := l.c.tracked
 	l.c.tracked = map[string]bool{}
-	f, _, err := l.tree.OpenFile(".git/index")
-	if err != nil {
-		return
-	}
-	data, err := io.ReadAll(io.LimitReader(f, 512<<20))
-	f.Close()
-	if err != nil {
-		return
-	}
-	paths, err := indexPaths(data)
-	if err != nil {
-		// Only git can read it. It runs as the agent user: the repository's
-		// settings are the agent's.
-		var out strings.Builder
-		env := append(gitEnv(), "GIT_OPTIONAL_LOCKS=0", "GIT_CEILING_DIRECTORIES="+parentOf(l.c.opts.Root))
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
-		err := l.c.opts.RunAgent(ctx, []string{"git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false",
-			"ls-files", "-z", "-c", "-i", "--exclude-per-directory=.gitignore"}, env, l.c.opts.Root, nil, &out, io.Discard)
-		if err != nil {
-			return
-		}
-		paths = strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00")
-	}
-	for _, p := range paths {
+	for _, p := range l.c.inGit(ctx) {
 		if p == "" || p[0] == '/' || len(p) > scan.MaxPath {
 			continue
 		}
@@ -449,6 +425,36 @@ func (l *look) readTracked(ctx context.Context) {
 			l.c.tracked[p] = true
 		}
 	}
+}
+
+// inGit are the files that the user's repository tracks, at least those that its rules
+// ignore; none where that cannot be found out.
+func (c *Checkpoints) inGit(ctx context.Context) []string {
+	f, _, err := c.tree.OpenFile(".git/index")
+	if err != nil {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 512<<20))
+	f.Close()
+	if err != nil {
+		return nil
+	}
+	paths, err := indexPaths(data)
+	if err == nil {
+		return paths
+	}
+	// Only git can read it. It runs as the agent user: the repository's
+	// settings are the agent's.
+	var out strings.Builder
+	env := append(gitEnv(), "GIT_OPTIONAL_LOCKS=0", "GIT_CEILING_DIRECTORIES="+parentOf(c.opts.Root))
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = c.opts.RunAgent(ctx, []string{"git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false",
+		"ls-files", "-z", "-c", "-i", "--exclude-per-directory=.gitignore"}, env, c.opts.Root, nil, &out, io.Discard)
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00")
 }
 
 func gitEnv() []string {

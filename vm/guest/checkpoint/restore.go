@@ -18,6 +18,7 @@ import (
 
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/checkpoint/objects"
+	"glasshouse/vm/guest/watch/ignore"
 	"glasshouse/vm/guest/watch/scan"
 )
 
@@ -28,7 +29,7 @@ const tmpName = ".glasshouse-restore.tmp"
 // Restore makes the workspace equal to a checkpoint, taking one first. Files
 // that no checkpoint holds (ignored, too large) stay; where one is in the way of
 // a restored file it is captured in the checkpoint taken first or, when it is a
-// folder, renamed with ".kept-" in its name. The repository's .git is not touched.
+// folder, pipe or socket, renamed with ".kept-" in its name. The repository's .git is not touched.
 func (c *Checkpoints) Restore(ctx context.Context, commit string) (before guest.Checkpoint, err error) {
 	id, err := objects.Parse(commit)
 	if err != nil {
@@ -117,11 +118,17 @@ type restorer struct {
 
 func (r *restorer) run(ctx context.Context, paths []string) error {
 	x := r.c.x
+	stays, err := r.ignored(ctx, paths)
+	if err != nil {
+		return err
+	}
 	var drop []string
 	x.each(func(rel string, e *entry) {
 		// A link or file in the place of a folder must go before the folder comes.
 		if w, ok := r.want[rel]; !ok {
-			drop = append(drop, rel)
+			if !stays(rel) {
+				drop = append(drop, rel)
+			}
 		} else if fileType(w.mode) != fileType(e.mode) {
 			drop = append(drop, rel)
 		}
@@ -157,7 +164,6 @@ func (r *restorer) run(ctx context.Context, paths []string) error {
 		pw.CloseWithError(err)
 	}()
 	in := bufio.NewReaderSize(pr, 256<<10)
-	var err error
 	for _, rel := range write {
 		if err = r.write(rel, in); err != nil {
 			err = fmt.Errorf("%q: %w", rel, err)
@@ -170,12 +176,74 @@ func (r *restorer) run(ctx context.Context, paths []string) error {
 	return err
 }
 
+// ignored returns which of the recorded files stay although the checkpoint holds them
+// not: those that its own rules ignore, and that no file of its is in the way of. They
+// were recorded only because the rules of now are others, as after a restore to before
+// the rules were made; no restore takes what is ignored.
+func (r *restorer) ignored(ctx context.Context, paths []string) (func(rel string) bool, error) {
+	texts := map[string]*ignore.Rules{}
+	folders := map[string]bool{}
+	o := r.c.readObjects(ctx)
+	defer o.close()
+	for _, rel := range paths {
+		up, name := scan.Split(rel)
+		if name == ".gitignore" && fileType(r.want[rel].mode) == unix.S_IFREG {
+			size, err := o.head(r.want[rel].id, "blob")
+			if err != nil {
+				return nil, err
+			}
+			text, err := o.body(size, min(size, ignore.MaxFile))
+			if err == nil && size > ignore.MaxFile {
+				_, err = io.CopyN(io.Discard, o.out, size-ignore.MaxFile+1)
+			}
+			if err != nil {
+				return nil, err
+			}
+			texts[up] = ignore.Parse(text)
+		}
+		for ; up != "" && !folders[up]; up, _ = scan.Split(up) {
+			folders[up] = true
+		}
+	}
+	dirs := map[string]*ignore.Dir{"": ignore.Top(texts[""], r.c.tree.Exclude())}
+	var dir func(rel string) *ignore.Dir
+	dir = func(rel string) *ignore.Dir {
+		if dirs[rel] == nil {
+			up, name := scan.Split(rel)
+			dirs[rel] = dir(up).Child(name, texts[rel])
+		}
+		return dirs[rel]
+	}
+	var tracked map[string]bool
+	return func(rel string) bool {
+		up, name := scan.Split(rel)
+		if folders[rel] || !dir(up).Ignored(name, false) {
+			return false
+		}
+		if tracked == nil {
+			tracked = map[string]bool{}
+			for _, p := range r.c.inGit(ctx) {
+				tracked[p] = true
+			}
+		}
+		if tracked[rel] {
+			return false // it counts, whatever the rules
+		}
+		for ; up != ""; up, _ = scan.Split(up) {
+			if _, ok := r.want[up]; ok {
+				return false
+			}
+		}
+		return true
+	}, nil
+}
+
 // unchanged checks that rel still is what the checkpoint before recorded.
 func (r *restorer) unchanged(rel string) error {
 	e := r.c.x.get(rel)
 	st, err := r.c.tree.Lstat(rel)
 	switch {
-	case e == nil && (err == nil && !st.Dir()):
+	case e == nil && err == nil && (st.Regular() || st.Link()):
 		return fmt.Errorf("%q appeared while restoring; stop what writes there and restore again", rel)
 	case e != nil && err == nil && (st.Mtime != e.st.Mtime || st.Size != e.st.Size || st.Ino != e.st.Ino):
 		return fmt.Errorf("%q changed while restoring; stop what writes there and restore again", rel)
@@ -300,13 +368,16 @@ func (r *restorer) write(rel string, in *bufio.Reader) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
-		switch {
-		case fileType(st.Mode) == unix.S_IFDIR:
+		switch fileType(st.Mode) {
+		case unix.S_IFREG:
+			if (st.Mode&0o100 != 0) == (w.mode == modeExec) {
+				perm = st.Mode & 0o777
+			}
+		case unix.S_IFLNK:
+		default: // a folder, or a pipe, socket or device, which no checkpoint holds
 			if err := r.aside(dir, name); err != nil {
 				return err
 			}
-		case fileType(st.Mode) == unix.S_IFREG && (st.Mode&0o100 != 0) == (w.mode == modeExec):
-			perm = st.Mode & 0o777
 		}
 	}
 	// Most often there is none; one that cannot go stands in the way below.

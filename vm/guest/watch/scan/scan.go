@@ -353,7 +353,7 @@ func (t *Tree) dirLocked(rel string, has *bool) *ignore.Dir {
 	}
 	var d *ignore.Dir
 	if rel == "" {
-		d = ignore.Top(t.rules(".gitignore"), t.rules(".git/info/exclude"))
+		d = ignore.Top(t.rules(".gitignore"), t.Exclude())
 	} else {
 		parent, name := Split(rel)
 		up := t.dirLocked(parent, nil)
@@ -366,6 +366,9 @@ func (t *Tree) dirLocked(rel string, has *bool) *ignore.Dir {
 	t.dirs[rel] = d
 	return d
 }
+
+// Exclude are the rules of .git/info/exclude; nil = there are none.
+func (t *Tree) Exclude() *ignore.Rules { return t.rules(".git/info/exclude") }
 
 // rules reads one ignore file; as in git a link in its place counts as none.
 func (t *Tree) rules(rel string) *ignore.Rules {
