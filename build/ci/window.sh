@@ -66,6 +66,15 @@ until_true() {
 	return 1
 }
 
+# What may come too early for a busy window is done again.
+repeated() {
+	local i
+	for i in 1 2 3 4 5 6; do
+		"$@" && return 0
+	done
+	return 1
+}
+
 Xvfb -displayfd 3 -screen 0 1920x1200x24 -noreset -nolisten tcp 3>"$dir/display" 2>"$dir/xvfb.log" &
 display=$!
 until_true test -s "$dir/display" || { cat "$dir/xvfb.log"; echo "FAIL no display"; echo "0 passed, 1 failed"; exit 1; }
@@ -119,11 +128,18 @@ smoke() {
 	"$window" exec --session "$s" -- sh greet.sh >/dev/null
 	ok 'a step of another client appears' until_true changed 3-session 4-step
 
-	key m
-	sleep 0.5
-	xdotool type --delay 30 'hello from the window'
-	key ctrl+Return
-	ok 'a message typed into the window reaches the core' until_true logged "$s" 'hello from the window'
+	# Keys go where the focus is, and it is not seen from here that the box has it. What came too
+	# early is taken away, and it is typed once more.
+	typed() {
+		key Escape Escape
+		key m
+		sleep 1
+		key ctrl+a
+		xdotool type --delay 30 'hello from the window'
+		key ctrl+Return
+		LIMIT=30 until_true logged "$s" 'hello from the window'
+	}
+	ok 'a message typed into the window reaches the core' repeated typed
 
 	cat >"$dir/ask.yaml" <<'YAML'
 name: ask
@@ -136,11 +152,15 @@ YAML
 	run=$!
 	ok 'a question that waits is counted in the title' until_true titled '(1) Glasshouse: greeter'
 	settled 5-question
-	key Escape # out of the message box
-	key w
-	settled 6-focus
-	key 1
-	ok 'it is answered by keyboard in the window' until_true logged "$s" '"type":"approval.answered".*"actor":"person"'
+	# A key answers once the card had the focus for a moment.
+	answered() {
+		key Escape # out of the message box
+		key w
+		settled 6-focus
+		key 1
+		LIMIT=30 until_true logged "$s" '"type":"approval.answered".*"actor":"person"'
+	}
+	ok 'it is answered by keyboard in the window' repeated answered
 	ended_run() { ! kill -0 "$run" 2>/dev/null; }
 	until_true ended_run || kill "$run"
 	ok 'and the agent goes on' wait "$run"

@@ -19,7 +19,7 @@ const freePort = () => new Promise((done, fail) => {
 })
 
 /** The display's own hand. */
-export const xdotool = (...args) => execFileSync('xdotool', args, { encoding: 'utf8', timeout: 30_000 }).trim()
+export const xdotool = (...args) => execFileSync('xdotool', args, { encoding: 'utf8', timeout: LONG }).trim()
 
 export class Window {
   /** Opens a program's window. env: its environment; dir: a folder of the test's own; shim: the preloaded library. */
@@ -33,12 +33,12 @@ export class Window {
     const port = await freePort()
     w.driver = spawn('WebKitWebDriver', [`--port=${port}`, '--host=127.0.0.1'], { env, stdio: ['ignore', 'ignore', 'inherit'] })
     w.base = `http://127.0.0.1:${port}`
-    for (let i = 0; ; i++) {
+    for (const end = Date.now() + LONG; ;) {
       try {
         await fetch(`${w.base}/status`)
         break
       } catch (err) {
-        if (i > 200) throw err
+        if (Date.now() > end) throw err
         await sleep(50)
       }
     }

@@ -7,7 +7,7 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { sleep, Tally, Window } from './driver.mjs'
+import { LONG, sleep, Tally, Window } from './driver.mjs'
 
 const [program, shim, dir] = process.argv.slice(2)
 const t = new Tally()
@@ -35,13 +35,13 @@ steps:
 - {tool: exec, args: {argv: [sh, greet.sh]}, expect: {exit: 0, has: helo}}
 - {tool: edit, args: {path: greet.sh, old: helo, new: hello}}
 - {tool: edit, args: {path: greet.sh, old: "exit 0", new: "exit 0 # the end"}}
-- {tool: exec, args: {lang: bash, code: "setsid python3 -m http.server 8000 >/tmp/s.log 2>&1 & for i in $(seq 100); do curl -fsS -o /dev/null http://127.0.0.1:8000/page.html && exit 0; sleep 0.1; done; exit 1"}, expect: {exit: 0}}
+- {tool: exec, args: {lang: bash, code: "setsid python3 -m http.server 8000 >/tmp/s.log 2>&1 & for i in $(seq 1000); do curl -fsS -o /dev/null http://127.0.0.1:8000/page.html && exit 0; sleep 0.1; done; exit 1"}, expect: {exit: 0}}
 - {tool: browser_open, args: {url: "http://127.0.0.1:8000/page.html"}, expect: {has: Clock}}
 - {tool: ask_user, args: {question: "May the notes be mended as well?", options: ["Yes, do", "Leave them"]}, expect: {has: "Yes, do"}}
 - {tool: write, args: {path: notes.txt, content: "mended"}}
 - {tool: exec, args: {argv: [sh, greet.sh]}, expect: {exit: 0, has: hello}}
 `
-const shot = (name) => process.env.GLASSHOUSE_SHOTS && execFileSync('import', ['-window', 'root', join(process.env.GLASSHOUSE_SHOTS, `${name}.png`)], { timeout: 30_000 })
+const shot = (name) => process.env.GLASSHOUSE_SHOTS && execFileSync('import', ['-window', 'root', join(process.env.GLASSHOUSE_SHOTS, `${name}.png`)], { timeout: LONG })
 let w
 try {
   w = await Window.open({ program, shim, dir, env })
@@ -79,7 +79,7 @@ try {
   }
   const seen = new Set()
   await w.until('a live frame', look)
-  for (let i = 0; i < 300 && seen.size < 4; i++) {
+  for (const end = Date.now() + LONG; Date.now() < end && seen.size < 4;) {
     seen.add(await w.run(look))
     await sleep(50)
   }

@@ -1,4 +1,4 @@
-import { fakeModel, type Fake } from '../agent'
+import { fakeModel, gate, type Fake } from '../agent'
 import { connected, expect, hostile, test as base, visit, World, type Page, type Site } from '../fixtures'
 import { harmless, themes } from '../look'
 
@@ -78,13 +78,15 @@ answers:
   check()
 })
 
-test('a reload in mid-answer shows what comes from then on, and then all of it', async ({ stage }) => {
+test('a reload in mid-answer shows what was written, what comes from then on, and then all of it', async ({ stage }) => {
   const lines = Array.from({ length: 90 }, (_, i) => `line ${i} of the answer`).join('\n')
+  const [reloaded, seen] = [gate(), gate()]
   const { site, page, turn, check } = await stage(`
 delay_ms: 60
 chunk: 16
 answers:
   - say: ${JSON.stringify(lines)}
+    hold: [{after_events: 70, file: ${reloaded.file}}, {after_events: 100, file: ${seen.file}}]
 `)
   await turn('Write much.')
   await expect(writing(page)).toContainText('line 12 ')
@@ -97,7 +99,12 @@ answers:
   await site.open()
   await connected(page)
   await site.session('words')
-  await expect(writing(page)).toContainText('What came before is in the answer when it is whole.')
+  // It is told from its beginning, also while nothing new comes; then it goes on.
+  await expect(writing(page)).toContainText('line 0 of the answer')
+  await expect(writing(page)).not.toContainText('What came before is in the answer')
+  reloaded.open()
+  await expect(writing(page)).toContainText('line 60 of')
+  seen.open()
   await ended(page)
   const answer = page.getByRole('article', { name: 'Answer 1 of the model' })
   // It was seen being written, so it stays whole; after another reload it is folded.
