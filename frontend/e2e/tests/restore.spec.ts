@@ -41,6 +41,7 @@ test('the workspace goes back to a step and forth again, by keys; files and chan
     const changes = await pane(page, 'Changes')
     await expect(changes.getByRole('button', { name: 'step 3' }).first()).toBeVisible()
     await expect(changes).not.toContainText('not in a checkpoint yet')
+    await expect(changes).toContainText('3 files in this session')
   })
   await test.step('undo brings back what was there, whole', async () => {
     await row(3).focus()
@@ -50,6 +51,7 @@ test('the workspace goes back to a step and forth again, by keys; files and chan
     await panel.getByRole('button', { name: 'Undo the restore' }).click()
     await expect(row(4)).toContainText('You restored the workspace to')
     await expect(row(4)).toContainText('3 files')
+    await expect(page.getByRole('tabpanel', { name: /^Changes/ })).toContainText('4 files in this session')
     expect(await list()).toEqual(['one', 'two', 'build.log', 'fresh.txt', 'kept.txt'])
   })
   await test.step('while a step runs it waits, and says for what', async () => {

@@ -204,6 +204,10 @@ export interface SessionState {
   lines: { added: number; deleted: number }
   /** Steps that changed something, oldest first. */
   changing: string[]
+  /** The newest step whose changes stand, and before it the others: a restore takes some of them back. */
+  standing: Standing | undefined
+  /** What stood at each checkpoint the session knows. */
+  stood: Map<string, Standing | undefined>
   /** Where in the items each turn is. */
   turns: Map<string, number>
   /** The newest turn. */
@@ -224,6 +228,7 @@ export interface SessionState {
   /** Where in the items the attempts that failed are, by answer. */
   retries: Map<string, number>
 }
+export interface Standing { step: string; before: Standing | undefined }
 export interface BrowserNow extends Data<'browser.changed'> { at: number }
 export type Imported = Data<'project.imported'>
 export type Stats = Data<'machine.stats'>

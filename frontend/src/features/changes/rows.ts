@@ -1,3 +1,4 @@
+import { standing } from '../../lib/fold/step'
 import type { Change, ProjectState, SessionState, Step, Touch } from '../../lib/state'
 
 /** A line of the pane. Its key stays the same while it is about the same thing. */
@@ -35,10 +36,10 @@ export function stepRows(session: SessionState | undefined, steps: Record<string
   return out.reverse().flat()
 }
 
-/** The same by file, the one that changed last first. */
+/** What stands of it by file, the one that changed last first: what a restore took back is not among it. */
 export function fileRows(session: SessionState | undefined, steps: Record<string, Step>): Row[] {
   const files = new Map<string, Extract<Row, { kind: 'file' }>>()
-  for (const id of session?.changing ?? []) {
+  for (const id of session ? standing(session) : []) {
     const step = steps[id]
     for (const c of step?.changes ?? []) {
       if (!step) continue

@@ -3,6 +3,7 @@ import { tick } from 'svelte'
 import { afterEach, beforeAll, expect, it, vi } from 'vitest'
 import App from '../../App.svelte'
 import { core, ended, ev, HARMFUL, HOSTILE, of, project, session, shown, step, world } from '../../test/world'
+import { fileRows } from '../changes/rows'
 import { reckon, wanted, whyNot } from './restore'
 
 afterEach(() => {
@@ -169,4 +170,26 @@ it('shows hostile names of what would change as text', async () => {
   await waitFor(() => expect(screen.getByRole('region', { name: 'Restore to after step 1' }).textContent).toContain('against the newest checkpoint'))
   expect(shown(container)).not.toMatch(HARMFUL)
   expect(container.querySelector('img')).toBeNull()
+})
+
+it('says of a session’s files what stands after a restore, and after its undo', () => {
+  const { store } = world(project(), session(), ...did(1, change('a.txt')), ...did(2, change('b.txt', 'add'), change('a.txt')))
+  const files = () => fileRows(store.s.sessions['s1'], store.s.steps).flatMap((r) => (r.kind === 'file' ? [`${r.op} ${r.path} ${r.steps.map((x) => x.number).join()}`] : []))
+  const sums = () => ({ files: [...store.s.sessions['s1']!.files].sort(), ...store.s.sessions['s1']!.lines })
+  expect(files()).toEqual(['modify a.txt 2,1', 'add b.txt 2'])
+  expect(sums()).toEqual({ files: ['a.txt', 'b.txt'], added: 3, deleted: 3 })
+  const back = (n: number, checkpoint: string, paths: object[]) => [step(n, 'Restore to somewhere', 'restore', {}), ev('step.started', {}, of(n)), ended(n, { result: { checkpoint, before: C[n - 1], files: paths.length } }), sealed(n, paths)]
+  store.take(back(3, C[1]!, [change('a.txt'), change('b.txt', 'delete')]))
+  expect(files()).toEqual(['modify a.txt 1'])
+  expect(sums()).toEqual({ files: ['a.txt'], added: 1, deleted: 1 })
+  // Undone, all of it stands again; before the first step nothing does.
+  store.take(back(4, C[2]!, [change('a.txt'), change('b.txt', 'add')]))
+  expect(files()).toEqual(['modify a.txt 2,1', 'add b.txt 2'])
+  store.take([step(5, 'Restore to before step 1', 'restore', {}), ended(5, { result: { checkpoint: C[0], before: C[4], files: 2 } }), ev('step.sealed', { commit: 'f'.repeat(40), base: C[4], tree: 't', changes: [change('a.txt'), change('b.txt', 'delete')] }, of(5))])
+  expect(files()).toEqual([])
+  expect(sums()).toEqual({ files: [], added: 0, deleted: 0 })
+  // What comes then counts from there; one checkpoint nobody knows is a change like others.
+  store.take([step(6), ended(6, {}), ev('step.sealed', { commit: '1'.repeat(40), base: 'f'.repeat(40), tree: 't', changes: [change('c.txt')] }, of(6)),
+    step(7, 'Restore', 'restore', {}), ended(7, { result: { checkpoint: '9'.repeat(40), before: '1'.repeat(40), files: 1 } }), ev('step.sealed', { commit: '2'.repeat(40), base: '1'.repeat(40), tree: 't', changes: [change('d.txt')] }, of(7))])
+  expect(files()).toEqual(['modify d.txt 7', 'modify c.txt 6'])
 })

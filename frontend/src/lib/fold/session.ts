@@ -7,7 +7,7 @@ import type { About } from './fold'
 export function foldSession({ s, session, put }: About, { type, data: d, at, actor }: Envelope) {
   switch (type) {
     case 'session.created':
-      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, class: d.session.class ?? '', mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], turns: new Map(), model: d.model ?? '', limitNanos: d.limit_nanos ?? 0, limitTokens: d.limit_tokens ?? 0, spent: nothing(), calls: new Map(), retries: new Map() }
+      s.sessions[d.session.id] = { id: d.session.id, project: d.session.project_id, title: d.session.title || d.session.agent, agent: d.session.agent, class: d.session.class ?? '', mode: d.mode || 'auto', checks: (d.checks ?? []).map((c) => c.name), state: 'idle', reason: '', items: [], steps: [], at, busy: new Set(), files: new Set(), lines: { added: 0, deleted: 0 }, changing: [], standing: undefined, stood: new Map(), turns: new Map(), model: d.model ?? '', limitNanos: d.limit_nanos ?? 0, limitTokens: d.limit_tokens ?? 0, spent: nothing(), calls: new Map(), retries: new Map() }
       break
     case 'session.state':
       put.session({ state: d.state, reason: d.reason ?? '' })

@@ -1,6 +1,7 @@
 import type { Envelope } from '../../api/types'
 import { sealTouched } from './files'
 import { calledAs } from './model'
+import type { SessionState, Step } from '../state'
 import type { About } from './fold'
 
 /** How much of a running step's output is kept to be looked at: at least this, at most twice it. */
@@ -48,16 +49,19 @@ export function foldStep(about: About, e: Envelope) {
       if (d.commit && e.step_id) about.project?.seals.push(e.step_id)
       put.step({ state: 'sealed', base: d.base, changes, ignored: d.ignored, commit: d.commit, failed: d.failed, missed: d.not_captured ?? undefined, same: d.same, more: d.more })
       const x = step && s.sessions[step.session]
-      if (!step || !x || (!changes.length && !d.ignored)) break
-      x.changing.push(step.id)
+      if (!step || !x) break
+      const back = d.commit ? stand(x, step, d.base, d.commit, changes.length > 0) : false
+      if (changes.length || d.ignored) x.changing.push(step.id)
+      else if (!back) break
       const turn = x.items[x.turns.get(step.turn ?? '') ?? -1]
-      let { added, deleted } = x.lines
-      for (const c of changes) {
+      let { added, deleted } = back ? { added: 0, deleted: 0 } : x.lines
+      if (back) x.files.clear()
+      for (const c of back ? standing(x).flatMap((id) => s.steps[id]?.changes ?? []) : changes) {
         x.files.add(c.path)
-        if (turn?.kind === 'turn') turn.files.add(c.path)
         added += c.added
         deleted += c.deleted
       }
+      if (turn?.kind === 'turn') for (const c of changes) turn.files.add(c.path)
       put.session({ lines: { added, deleted } })
       if (turn?.kind === 'turn') put.turn(turn.turn, {})
       break
@@ -66,4 +70,22 @@ export function foldStep(about: About, e: Envelope) {
       put.step({ state: d.state as 'denied' | 'cancelled' | 'expired', reason: d.reason, allowed: d.allowed })
       break
   }
+}
+
+/** The steps whose changes stand, oldest first. */
+export function standing(x: SessionState): string[] {
+  const out: string[] = []
+  for (let at = x.standing; at; at = at.before) out.push(at.step)
+  return out.reverse()
+}
+
+/** Notes what stands now that a step has its checkpoint; says whether it took back to something known. */
+function stand(x: SessionState, step: Step, base: string | undefined, commit: string, changed: boolean): boolean {
+  const r = step.tool === 'restore' && step.outcome === 'ok' ? (step.result as { checkpoint?: unknown; before?: unknown } | null | undefined) : undefined
+  for (const c of [base, r?.before]) if (typeof c === 'string' && c && !x.stood.has(c)) x.stood.set(c, x.standing)
+  const back = typeof r?.checkpoint === 'string' && x.stood.has(r.checkpoint)
+  if (back) x.standing = x.stood.get(r.checkpoint as string)
+  else if (changed) x.standing = { step: step.id, before: x.standing }
+  x.stood.set(commit, x.standing)
+  return back
 }
