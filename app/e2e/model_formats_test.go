@@ -109,7 +109,7 @@ func TestFormatsChangeInOneSession(t *testing.T) {
 			{name: "messages", format: model.FormatMessages, model: "same-1", more: `effort = "low"`, thinks: true},
 			{name: "responses", format: model.FormatResponses, model: "same-1", more: `effort = "low"`, thinks: true},
 			{name: "mistral", like: "mistral", format: model.FormatChat, model: "devstral-1", taught: 1},
-			{name: "gemini", like: "gemini", format: model.FormatChat, model: "gemini-1", taught: 1},
+			{name: "gemini", like: "gemini", format: model.FormatChat, model: "gemini-1", taught: 2},
 			{name: "deepseek", like: "deepseek", format: model.FormatChat, model: "deep-1", taught: 1, thinks: true},
 			{name: "ollama", like: "ollama", format: model.FormatChat, model: "qwen-1", thinks: true},
 			{name: "gpt", like: "openai", format: model.FormatChat, model: "o9", taught: 1},
@@ -195,7 +195,7 @@ func TestTheModelChangesInATurn(t *testing.T) {
 			{name: "router", like: "openrouter", format: model.FormatChat, model: "same-1"},
 			{name: "mistral", like: "mistral", format: model.FormatChat, model: "devstral-1", taught: 1},
 			{name: "responses", format: model.FormatResponses, model: "same-1", more: `effort = "low"`},
-			{name: "gemini", like: "gemini", format: model.FormatChat, model: "gemini-1", taught: 1},
+			{name: "gemini", like: "gemini", format: model.FormatChat, model: "gemini-1", taught: 2},
 			{name: "deepseek", like: "deepseek", format: model.FormatChat, model: "deep-1", taught: 1},
 		}
 		// Each answers once, with a call that waits, and the first again at the end.

@@ -33,7 +33,7 @@ func offered(all []tool.Tool, mode policy.Mode, checks bool) []model.Tool {
 		if mode == policy.ModePlan && (t.Changes || t.Reach != domain.ReachRead && t.Reach != domain.ReachPerson) {
 			continue
 		}
-		out = append(out, model.Tool{Name: t.Name, Description: t.Description, Schema: compact(t.Schema)})
+		out = append(out, model.Tool{Name: t.Name, Description: t.Description, Schema: model.Schema(t.Schema)})
 	}
 	return out
 }

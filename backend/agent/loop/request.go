@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -290,13 +289,4 @@ func sizeOfRest(r *model.Request) int {
 		n += len(t.Name) + len(t.Description) + len(t.Schema) + partOverhead
 	}
 	return n
-}
-
-// compact takes spaces out of a schema: they cost tokens each time.
-func compact(raw json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return raw
-	}
-	return b.Bytes()
 }

@@ -14,6 +14,9 @@ var likes = []string{"openai", "deepseek", "mistral", "gemini", "openrouter", "o
 // model made.
 const unsignedCall = "skip_thought_signature_validator"
 
+// schemaWord is one of a schema's that Gemini does not know.
+var schemaWord = regexp.MustCompile(`"(additionalProperties|propertyNames|uniqueItems|maxProperties|exclusiveMinimum|\$schema|oneOf|const)":`)
+
 var nine = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
 
 // said is what the rules of these servers look at in a message.
@@ -59,6 +62,9 @@ func (c chat) ownWay(o object) {
 				c.refuse(k, `{"detail":[{"type":"extra_forbidden","loc":["body","%s"],"msg":"Extra inputs are not permitted"}]}`, k)
 			}
 		}
+	}
+	if c.like == "gemini" && schemaWord.Match(o["tools"]) {
+		c.refuse("tools", `Invalid JSON payload received. Unknown name "%s" at 'tools[0].function_declarations[0].parameters': Cannot find field.`, schemaWord.FindSubmatch(o["tools"])[1])
 	}
 	before := ""
 	for i, x := range ms {

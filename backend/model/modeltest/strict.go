@@ -147,6 +147,11 @@ func checkSchema(raw json.RawMessage) string {
 	if !ok || o["type"] != "object" {
 		return `schema must be a JSON Schema of 'type: "object"'`
 	}
+	for _, k := range []string{"oneOf", "anyOf", "allOf", "enum", "not"} {
+		if _, ok := o[k]; ok { // refused by OpenAI and Anthropic alike
+			return "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
+		}
+	}
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("mem:///schema.json", doc); err != nil {
 		return err.Error()

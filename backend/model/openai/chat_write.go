@@ -57,6 +57,9 @@ func (c *client) chatParams(ctx context.Context, r model.Request, h habits) (ope
 		p.MaxTokens = n
 	}
 	for _, t := range r.Tools {
+		if h.plain {
+			t.Schema = model.PlainSchema(t.Schema)
+		}
 		f := shared.FunctionDefinitionParam{Name: t.Name, Parameters: schema(t.Schema)}
 		if t.Description != "" {
 			f.Description = openai.String(t.Description)

@@ -35,6 +35,8 @@ type habits struct {
 	signed bool
 	// shortIDs: ids of calls are nine letters or digits.
 	shortIDs bool
+	// plain: schemas of tools are in the few words that Gemini's servers know.
+	plain bool
 	// bridged: between results and the user's words the model must have said something.
 	bridged bool
 }
@@ -69,7 +71,8 @@ func known(cfg model.Config, own bool) habits {
 	name := strings.ToLower(cfg.Model)
 	h.noUsage = at("mistral.ai")
 	h.thoughts = at("deepseek.com", "moonshot.ai", "moonshot.cn", "kimi.com")
-	h.signed = at("googleapis.com") && strings.Contains(name, "gemini")
+	h.plain = at("googleapis.com")
+	h.signed = h.plain && strings.Contains(name, "gemini")
 	for _, m := range mistrals {
 		if at("mistral.ai") || strings.Contains(name, m) {
 			h.shortIDs, h.bridged = true, true
@@ -118,7 +121,7 @@ func (h habits) taught(text string) habits {
 	unknown := one("not supported", "unsupported", "not permitted", "extra_forbidden", "unrecognized", "unknown", "not allowed", "unexpected", "not have access")
 	switch {
 	// The name of the one it wants stands in the refusal of the other.
-	case h.tokens == maxTokens && !h.turned && all(maxCompletionTokens):
+	case h.tokens == maxTokens && !h.turned && all(maxCompletionTokens) && (unknown || one("instead")):
 		h.tokens, h.turned = maxCompletionTokens, true
 	case h.tokens == maxCompletionTokens && !h.turned && all(maxCompletionTokens) && unknown:
 		h.tokens, h.turned = maxTokens, true
@@ -130,6 +133,8 @@ func (h habits) taught(text string) habits {
 		h.noSummary = true
 	case one("encrypted content is not supported", "encrypted_content' is not supported"):
 		h.noSealed = true
+	case all("unknown name", "function_declarations"), one("additionalproperties", "propertynames", "uniqueitems") && unknown:
+		h.plain = true
 	case all("thought_signature", "missing"):
 		h.signed = true
 	case all("tool call id", "length of 9"):

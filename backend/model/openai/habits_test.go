@@ -303,6 +303,8 @@ func TestHabitsAreLearned(t *testing.T) {
 			openAI("Your organization must be verified to stream this model. Please go to the settings and click on Verify Organization.", "stream")},
 		"summary": {model.FormatResponses, "low", has("reasoning", "summary"), 400,
 			openAI("Your organization must be verified to generate reasoning summaries. Please go to the settings.", "reasoning.summary")},
+		"schemas": {model.FormatChat, "", func(b map[string]any) bool { return strings.Contains(fmt.Sprint(b["tools"]), "additionalProperties") }, 400,
+			`[{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"additionalProperties\" at 'tools[0].function_declarations[0].parameters': Cannot find field.","status":"INVALID_ARGUMENT"}}]`},
 		"sealed": {model.FormatResponses, "", has("include"), 400, openAI("Encrypted content is not supported with this model.", "include")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -342,7 +344,9 @@ func TestHabitsAreLearned(t *testing.T) {
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
-					a, err := cl.Answer(t.Context(), hello(), nil)
+					r := hello()
+					r.Tools = tools
+					a, err := cl.Answer(t.Context(), r, nil)
 					if err != nil || len(a.Parts) == 0 || !strings.HasPrefix(a.Parts[len(a.Parts)-1].Text, "Grüße") {
 						t.Errorf("%+v, %v", a, err)
 					}
@@ -353,7 +357,9 @@ func TestHabitsAreLearned(t *testing.T) {
 				t.Errorf("refused %d times", refused)
 			}
 			was := refused
-			if _, err := cl.Answer(t.Context(), hello(), nil); err != nil || refused != was {
+			r := hello()
+			r.Tools = tools
+			if _, err := cl.Answer(t.Context(), r, nil); err != nil || refused != was {
 				t.Errorf("%v, refused %d times more", err, refused-was)
 			}
 			if (streams == 0) != strings.HasPrefix(name, "stream") {
@@ -369,6 +375,7 @@ func TestWhatCannotBeLearnedIsTold(t *testing.T) {
 		"Unsupported parameter: 'max_tokens', nor is max_completion_tokens supported": 2,
 		"Unrecognized request argument supplied: max_completion_tokens":               2,
 		"Unexpected role 'user' after role 'tool'":                                    2,
+		"'max_tokens' or 'max_completion_tokens' is too large: 8192":                  1,
 		"Unsupported parameter: 'temperature' is not supported with this model.":      1,
 		"thinking is enabled but reasoning_content is missing at index 2":             2,
 		"Invalid `signature` in `thinking` block":                                     2,

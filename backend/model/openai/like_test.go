@@ -35,7 +35,7 @@ answers:
 		"openai":     {"some-model", 1, ""},
 		"deepseek":   {"some-model", 1, `"reasoning_content":"The test comes first."`},
 		"mistral":    {"devstral-small", 1, ""},
-		"gemini":     {"gemini-3-pro", 1, `"thought_signature"`},
+		"gemini":     {"gemini-3-pro", 2, `"thought_signature"`},
 		"openrouter": {"some-model", 0, `"signature"`},
 		"ollama":     {"some-model", 0, `"reasoning":"The test comes first."`},
 	} {
