@@ -1,4 +1,5 @@
 import { connected, expect, test, visit, type Page, type World } from '../fixtures'
+import { held } from '../look'
 
 // The core is slow, gone, or another one: the screen says so, and nothing a person typed is lost.
 
@@ -12,16 +13,13 @@ async function sessionWithDraft(w: World, page: Page) {
   return { project: p.id, session: s.id }
 }
 
-test('a core that answers after three seconds: the page stays usable and says what it waits for', async ({ site, world, shared }) => {
+test('a core that takes its time to answer: the page stays usable and says what it waits for', async ({ site, world, shared }) => {
   const { page } = site
   const s = await world.api<{ id: string }>('POST', '/v1/sessions', { project_id: shared.id, title: 'slow answers', agent: 'playbook' })
   await site.session('slow answers')
   const box = page.getByRole('textbox', { name: 'Message' })
   await box.fill('does it arrive?')
-  await page.route('**/v1/**', async (r) => {
-    await new Promise((done) => setTimeout(done, 3000))
-    await r.continue()
-  })
+  const go = await held(page, /\/v1\//)
   await page.getByRole('button', { name: 'Send' }).click()
   // While the answer is on its way it says so, cannot be sent twice, and the text is not gone.
   await expect(page.getByRole('button', { name: 'Sending' })).toBeDisabled()
@@ -30,6 +28,8 @@ test('a core that answers after three seconds: the page stays usable and says wh
   await page.getByRole('tab', { name: /^Files/ }).click()
   await expect(page.getByRole('tab', { name: /^Files/ })).toHaveAttribute('aria-selected', 'true')
   await page.getByRole('tab', { name: /^Changes/ }).click()
+  await expect(page.getByRole('tab', { name: /^Changes/ })).toHaveAttribute('aria-selected', 'true')
+  await go()
   await expect(page.getByRole('feed').getByText('does it arrive?')).toBeVisible()
   await expect(box).toHaveValue('')
   const said = (await world.api<{ type: string; data: { text?: string } }[]>('GET', `/v1/log?session_id=${s.id}`)).filter((e) => e.type === 'message')
