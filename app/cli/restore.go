@@ -147,7 +147,7 @@ func (e *env) restored(project, to string, a httpapi.RestoreAnswer) error {
 	}
 	return e.print(a, func(w io.Writer) {
 		if a.Repository != "" {
-			defer fmt.Fprintf(w, "the repository, .git, was destroyed: %s\n", one(a.Repository))
+			fmt.Fprintf(w, "the repository, .git, was destroyed: %s\n", one(a.Repository))
 		}
 		switch a.Files {
 		case 0:

@@ -95,7 +95,7 @@ func TestRestoreOfARepository(t *testing.T) {
 	d := restorable(t)
 	for _, files := range []int{0, 2} {
 		d.restores(200, strings.Replace(restoreBody(t, domain.OutcomeOK, files), "{", `{"repository":"made\u001b anew",`, 1))
-		if r := line(t, "", "restore", "st_b"); r.code != 0 || !strings.HasSuffix(r.out, "\nthe repository, .git, was destroyed: made\\x1b anew\n") {
+		if r := line(t, "", "restore", "st_b"); r.code != 0 || !strings.HasPrefix(r.out, "the repository, .git, was destroyed: made\\x1b anew\n") {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -140,6 +140,8 @@ func by(rule string) string {
 		return " by mode " + one(mode)
 	case rule == "", rule == "default":
 		return ""
+	case rule == "person": // who called it, so that nobody else was to be asked
+		return " by a person"
 	}
 	return " by rule " + one(clip(rule, 100))
 }
