@@ -8,10 +8,13 @@ import (
 	"strings"
 )
 
-// Schema makes of the schema of a tool's arguments one that servers take: they refuse a
-// request, with all its tools, for one that is put together of others at its top. What
-// that said is said in words; whoever takes the call checks it by the whole schema. The
-// order of what is left stays, for models read it.
+// Schema makes of the schema of a tool's arguments one that servers take. They refuse a
+// request, with all its tools, for one schema that is put together of others at its top
+// (OpenAI, Anthropic), that bounds a text or list far up (llama.cpp, which makes a
+// grammar of it) or that has a pattern of the wrong dialect (OpenAI, llama.cpp). What
+// the top said is said in words; bounds are left out, for whoever takes the call checks
+// it by the whole schema and says what is wrong. The order of what is left stays, for
+// models read it.
 func Schema(raw json.RawMessage) json.RawMessage {
 	top, ok := members(raw)
 	if !ok {
@@ -36,8 +39,14 @@ func Schema(raw json.RawMessage) json.RawMessage {
 			out[i].val = quoted(joinWords(textOf(out[i].val), hint))
 		}
 	}
-	return typed(object(out))
+	return simple(object(out))
 }
+
+// bounds that only whoever takes the call needs.
+var bounds = []string{"minLength", "maxLength", "maxItems", "uniqueItems", "minProperties", "maxProperties", "pattern", "propertyNames", "format"}
+
+// mostMinItems is the most items that a list may be asked to have at least.
+const mostMinItems = 10
 
 // PlainSchema makes of a schema one in the few words that Gemini's servers know. What
 // they do not know they refuse, with the whole request.
@@ -45,8 +54,7 @@ func PlainSchema(raw json.RawMessage) json.RawMessage {
 	return plain(Schema(raw))
 }
 
-var plainWords = []string{"type", "title", "description", "nullable", "enum", "items", "properties", "required", "minItems", "maxItems",
-	"minimum", "maximum", "minLength", "maxLength", "pattern", "anyOf"}
+var plainWords = []string{"type", "title", "description", "nullable", "enum", "items", "properties", "required", "minItems", "minimum", "maximum", "anyOf"}
 
 func plain(raw json.RawMessage) json.RawMessage {
 	in, ok := members(raw)
@@ -110,37 +118,54 @@ func plain(raw json.RawMessage) json.RawMessage {
 	return object(out)
 }
 
-// typed adds the type of what lists its values without one, which not all servers take.
-func typed(raw json.RawMessage) json.RawMessage {
+// simple leaves the bounds out of a schema, and adds the type of what lists its values
+// without one, which not all servers take.
+func simple(raw json.RawMessage) json.RawMessage {
 	in, ok := members(raw)
 	if !ok {
 		return raw
 	}
 	untyped, words := true, false
-	for i, m := range in {
+	var out []member
+	for _, m := range in {
 		switch m.key {
-		case "type", "$ref", "anyOf", "oneOf", "allOf":
+		case "minItems":
+			var n float64
+			if json.Unmarshal(m.val, &n) != nil || n > mostMinItems {
+				continue
+			}
+		case "type", "$ref":
 			untyped = false
 		case "enum":
 			var all []string
 			words = json.Unmarshal(m.val, &all) == nil && len(all) > 0
-		case "items":
-			in[i].val = typed(m.val)
+		case "items", "additionalProperties":
+			m.val = simple(m.val)
+		case "oneOf", "anyOf", "allOf":
+			untyped = false
+			var all []json.RawMessage
+			if json.Unmarshal(m.val, &all) == nil {
+				for i := range all {
+					all[i] = simple(all[i])
+				}
+				m.val = list(all)
+			}
 		case "properties":
-			ps, ok := members(m.val)
-			if !ok {
-				continue
+			if ps, ok := members(m.val); ok {
+				for i := range ps {
+					ps[i].val = simple(ps[i].val)
+				}
+				m.val = object(ps)
 			}
-			for j := range ps {
-				ps[j].val = typed(ps[j].val)
-			}
-			in[i].val = object(ps)
+		}
+		if !slices.Contains(bounds, m.key) {
+			out = append(out, m)
 		}
 	}
 	if untyped && words {
-		in = append([]member{{"type", json.RawMessage(`"string"`)}}, in...)
+		out = append([]member{{"type", json.RawMessage(`"string"`)}}, out...)
 	}
-	return object(in)
+	return object(out)
 }
 
 // eitherWords says what alternatives ask for that are lists of required arguments.

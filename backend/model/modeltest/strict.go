@@ -152,6 +152,9 @@ func checkSchema(raw json.RawMessage) string {
 			return "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
 		}
 	}
+	if grammarTooLarge(doc) {
+		return "Failed to initialize samplers: failed to parse grammar"
+	}
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("mem:///schema.json", doc); err != nil {
 		return err.Error()
@@ -160,6 +163,27 @@ func checkSchema(raw json.RawMessage) string {
 		return err.Error()
 	}
 	return ""
+}
+
+// grammarTooLarge reports whether llama.cpp would make no grammar of a schema: it repeats
+// nothing so often.
+func grammarTooLarge(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			if n, ok := x.(json.Number); ok && slices.Contains([]string{"minLength", "maxLength", "minItems", "maxItems"}, k) {
+				if f, err := n.Float64(); err == nil && f >= 2000 {
+					return true
+				}
+			}
+			if grammarTooLarge(x) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, grammarTooLarge)
+	}
+	return false
 }
 
 // image checks the bytes of a picture against its type.
