@@ -156,7 +156,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	}
 	c.models = newModels(opt.Paths, keys, scrub, c.record, c.log)
 	c.models.learnEnv()
-	if c.events, err = eventlog.Open(opt.Paths.Data, eventlog.Options{Scrub: scrub.JSON, ScrubBlob: scrub.Writer}); err != nil {
+	if c.events, err = eventlog.Open(opt.Paths.Data, eventlog.Options{HoldNow: true, Scrub: scrub.JSON, ScrubBlob: scrub.Writer}); err != nil {
 		return nil, err
 	}
 	clean, err := c.lastEnd(ctx)

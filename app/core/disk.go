@@ -99,7 +99,8 @@ type disk struct {
 	give func() bool
 
 	mu    sync.Mutex
-	state string // the worst of them
+	state string // of the worst of them
+	told  string // the state that was recorded last
 	at    room
 }
 
@@ -128,7 +129,7 @@ func (d *disk) look(ctx context.Context) {
 		return
 	}
 	d.mu.Lock()
-	was := d.state
+	was, told := d.state, d.told
 	d.state, d.at = now.next(was), now
 	state := d.state
 	d.mu.Unlock()
@@ -140,16 +141,16 @@ func (d *disk) look(ctx context.Context) {
 			d.give()
 		}
 	}
-	if state == was || was == "" && state == diskOK {
+	if state == told || told == "" && state == diskOK {
 		return
 	}
 	actx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err := d.record(actx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "host",
 		Payload: &event.DiskSpace{State: state, Dir: now.Dir, FreeBytes: now.Free, TotalBytes: now.Total, Text: text, Stopped: stopped}})
-	if err != nil && ctx.Err() == nil {
+	if err == nil { // else at the next look
 		d.mu.Lock()
-		d.state = was // told at the next look
+		d.told = state
 		d.mu.Unlock()
 	}
 }

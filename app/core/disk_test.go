@@ -87,6 +87,9 @@ func TestDiskWatch(t *testing.T) {
 	// What cannot be recorded is told at the next look.
 	free["b"], refuseRecord = 200<<20, true
 	d.look(ctx)
+	if d.refuse("agent:model") == "" {
+		t.Error("a state that could not be recorded is not in force")
+	}
 	refuseRecord = false
 	d.look(ctx)
 	if !slices.Equal(told, []string{"low b", "full b"}) || gave != 0 {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,9 +40,12 @@ func ownMounts(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	pattern := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
-	c := exec.Command(exe, "-test.run="+pattern, "-test.v", "-test.timeout=20m")
+	c := exec.Command(exe, "-test.run="+pattern, "-test.v", "-test.timeout=8m")
 	c.Env = append(os.Environ(), mark+"="+t.Name())
-	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	// It ends with this thread, whose process may be stopped for taking too long.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := c.CombinedOutput()
 	switch {
 	case errors.Is(err, syscall.EPERM):

@@ -83,9 +83,9 @@ func (r *room) keep() {
 	r.look = nil
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.keepAhead()
-	if err == nil {
-		err = r.keepPages()
+	err := r.keepPages()
+	if ahead := r.keepAhead(); err == nil {
+		err = ahead
 	}
 	if err == nil && !r.held {
 		err = r.fill()
@@ -287,12 +287,29 @@ func (l *Log) GiveRoom() bool { return l.room.give() }
 // Short is told when the disk had no room for the log.
 func (l *Log) Short() <-chan struct{} { return l.room.short }
 
-// opened opens a log; where the disk is so full that not even that is possible, the
-// ballast of the last run is given up for it.
+// How often, and how long apart, a log is opened on a disk without room: SQLite gives a
+// few blocks back before it asks for them again, and somebody else may be faster once.
+const (
+	openTries = 50
+	openAgain = 50 * time.Millisecond
+)
+
+// opened opens a log; where the disk is so full that not even that is possible, what
+// the last run held is given up for it.
 func opened(dir string, open func() (*Log, error)) (*Log, error) {
 	l, err := open()
-	if full(err) && (&room{dir: dir, short: make(chan struct{}, 1)}).give() {
-		return open()
+	for range openTries {
+		if !full(err) {
+			break
+		}
+		(&room{dir: dir, short: make(chan struct{}, 1)}).give()
+		wal := filepath.Join(dir, FileName+"-wal")
+		if st, serr := os.Stat(wal); serr == nil {
+			_ = os.Truncate(wal, st.Size()) // lets go of what is behind its end, and of nothing else
+		}
+		if l, err = open(); full(err) {
+			time.Sleep(openAgain)
+		}
 	}
 	return l, err
 }

@@ -34,9 +34,10 @@ func explain(what string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	switch sqliteCode(err) & 0xff {
-	case sqlite3.SQLITE_FULL:
+	if full(err) {
 		return domain.E(domain.CodeUnavailable, what+": the disk is full", "free some space; nothing that was confirmed is lost", err)
+	}
+	switch sqliteCode(err) & 0xff {
 	case sqlite3.SQLITE_IOERR:
 		return domain.E(domain.CodeUnavailable, what+": the disk reports an error", "check its space and health; nothing that was confirmed is lost", err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
@@ -47,8 +48,6 @@ func explain(what string, err error) error {
 		return domain.E(domain.CodeConflict, what+": another program holds the database", "close the program that opened "+FileName, err)
 	}
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return domain.E(domain.CodeUnavailable, what+": the disk is full", "free some space; nothing that was confirmed is lost", err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return domain.E(domain.CodeUnavailable, what+": no permission to write there", "make the data folder writable for this user, or choose another one", err)
 	}

@@ -45,6 +45,8 @@ const (
 // Options of Open; zero values are defaults.
 type Options struct {
 	Now func() time.Time // default time.Now
+	// HoldNow takes the room that the log holds on the disk within Open, not a while later.
+	HoldNow bool
 	// Ring is how many recent events are kept in memory for live readers (default 4096).
 	Ring int
 	// Transients is how many transient events a subscription holds (default 512).

@@ -133,6 +133,9 @@ func open(dir string, opt Options, steps []string) (_ *Log, err error) {
 	l.committed.Store(l.writer.id)
 	l.ring = newRing(opt.Ring, 16<<20, l.writer.id)
 	l.room = newRoom(dir, l.w)
+	if opt.HoldNow {
+		l.room.keep()
+	}
 	if err := l.openBlobs(); err != nil {
 		return nil, err
 	}

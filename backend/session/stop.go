@@ -15,7 +15,7 @@ type stopped struct{ why string }
 func (s stopped) Error() string { return s.why }
 
 // Is makes it a cancel to all that look for one.
-func (s stopped) Is(err error) bool { return err == ErrCancelled } //nolint:errorlint // it is the target itself
+func (s stopped) Is(err error) bool { return err == ErrCancelled }
 
 // because is the reason why the step was stopped, else text.
 func (st *Step) because(text string) string {
