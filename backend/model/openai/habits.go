@@ -15,6 +15,10 @@ import (
 // request, which is then sent again in the other way. Nothing was answered and nothing
 // is paid for by then, so that this is no second attempt.
 type habits struct {
+	own bool // the address is OpenAI's
+	// responses: tools are taken in Responses alone, though the model is set up for Chat
+	// Completions. OpenAI's newer models think there, and only there.
+	responses bool
 	// tokens is the name of the most tokens of an answer; turned: it was the other once.
 	tokens string
 	turned bool
@@ -51,7 +55,7 @@ var mistrals = []string{"mistral", "mixtral", "ministral", "magistral", "devstra
 
 // known habits of an address and a model. own: the address is OpenAI's.
 func known(cfg model.Config, own bool) habits {
-	h := habits{tokens: maxTokens}
+	h := habits{tokens: maxTokens, own: own}
 	if own {
 		h.tokens = maxCompletionTokens
 		return h
@@ -120,6 +124,8 @@ func (h habits) taught(text string) habits {
 	}
 	unknown := one("not supported", "unsupported", "not permitted", "extra_forbidden", "unrecognized", "unknown", "not allowed", "unexpected", "not have access")
 	switch {
+	case h.own && all("function tools", "/v1/responses"):
+		h.responses = true
 	// The name of the one it wants stands in the refusal of the other.
 	case h.tokens == maxTokens && !h.turned && all(maxCompletionTokens) && (unknown || one("instead")):
 		h.tokens, h.turned = maxCompletionTokens, true

@@ -451,3 +451,49 @@ func readAll(t *testing.T, r *http.Request) string {
 	}
 	return b.String()
 }
+
+// OpenAI's newer models take tools in Responses alone: a model that is set up for Chat
+// Completions is asked there, and its sealed thoughts go back to it. A gateway's words
+// are left to the person.
+func TestToolsWhereOnlyResponsesTakesThem(t *testing.T) {
+	const refusal = "Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+	var paths, bodies []string
+	s := serve(t, func(http.ResponseWriter, *http.Request) {})
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths, bodies = append(paths, r.URL.Path), append(bodies, readAll(t, r))
+		if strings.HasSuffix(r.URL.Path, "/chat/completions") {
+			w.WriteHeader(400)
+			fmt.Fprintf(w, `{"error":{"message":%q,"type":"invalid_request_error","param":"reasoning_effort","code":null}}`, refusal)
+			return
+		}
+		stream(fixture(t, "responses/calls.sse"))(w, r)
+	})
+	var seen string
+	cl := New(config(model.FormatChat, ""), testKey, &http.Client{Transport: rerouted{s.URL, &seen}})
+	r := hello()
+	r.Tools = tools
+	a, err := cl.Answer(t.Context(), r, nil)
+	if err != nil || len(a.Calls()) == 0 {
+		t.Fatalf("%s, %v", asJSON(t, a), err)
+	}
+	r.Messages = append(r.Messages, assistant(a.Parts...))
+	var rs []model.Result
+	for _, k := range a.Calls() {
+		rs = append(rs, model.Result{ID: k.ID, Tool: k.Tool, Text: "ok"})
+	}
+	r.Messages = append(r.Messages, results(rs...))
+	if _, err := cl.Answer(t.Context(), r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/v1/chat/completions", "/v1/responses", "/v1/responses"}; !slices.Equal(paths, want) {
+		t.Errorf("asked at %v", paths)
+	}
+	if !strings.Contains(bodies[2], "encrypted_content\":\"") || !strings.Contains(bodies[2], "function_call_output") {
+		t.Errorf("the thought did not go back: %s", bodies[2])
+	}
+	paths = nil
+	_, _, err = ask(t, config(model.FormatChat, s.URL+"/v1"), r)
+	if e := modelError(t, err); len(paths) != 1 || e.Message != refusal {
+		t.Errorf("%v: %v", paths, err)
+	}
+}

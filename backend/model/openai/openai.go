@@ -102,21 +102,14 @@ func (c *client) answer(ctx context.Context, r model.Request, each func(model.De
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	var ask func(context.Context, model.Request, habits) (*http.Response, error)
-	var read reader
-	switch c.cfg.Format {
-	case model.FormatChat:
-		ask, read = c.askChat, newChat(c.from(), each)
-	case model.FormatResponses:
-		ask, read = c.askResponses, newResponses(c.from(), each)
-	default:
+	if c.cfg.Format != model.FormatChat && c.cfg.Format != model.FormatResponses {
 		return model.Answer{}, &model.Error{Kind: model.ErrInvalid, Message: fmt.Sprintf("the format %q is not one of OpenAI's", c.cfg.Format)}
 	}
 	h := c.how.get()
-	resp, err := ask(ctx, r, h)
+	resp, read, err := c.ask(ctx, r, h, each)
 	for err != nil && c.how.refused(h, err) {
 		h = c.how.get()
-		resp, err = ask(ctx, r, h)
+		resp, read, err = c.ask(ctx, r, h, each)
 	}
 	if err != nil {
 		return model.Answer{}, err
@@ -142,6 +135,17 @@ func (c *client) answer(ctx context.Context, r model.Request, each func(model.De
 	}
 	drain(resp.Body, cancel)
 	return a, nil
+}
+
+// ask sends a request by the habits that are known, and returns the response, unread,
+// with what can read it.
+func (c *client) ask(ctx context.Context, r model.Request, h habits, each func(model.Delta)) (*http.Response, reader, error) {
+	if c.cfg.Format == model.FormatResponses || h.responses {
+		resp, err := c.askResponses(ctx, r, h)
+		return resp, newResponses(c.from(), each), err
+	}
+	resp, err := c.askChat(ctx, r, h)
+	return resp, newChat(c.from(), each), err
 }
 
 // drain reads the little that follows a stream's last word, so that the server sees its
