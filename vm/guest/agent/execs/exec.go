@@ -87,8 +87,8 @@ func (e *Exec) finish(x guest.Exit) {
 		return
 	}
 	e.ended = true
-	if len(x.Stdout.Tail)+len(x.Stderr.Tail) == 0 {
-		e.exit = &x // tails stay on disk
+	if len(x.Stdout.Tail)+len(x.Stderr.Tail) == 0 || !e.m.j.Ended(e.Meta.ID) {
+		e.exit = &x // tails stay on disk, where there was room for them
 	}
 	e.poke()
 }

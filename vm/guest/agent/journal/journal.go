@@ -48,6 +48,7 @@ func Open(root string) (*Journal, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("the journal cannot be made: %w", err)
 	}
+	keepSpare(root)
 	return &Journal{root: root}, nil
 }
 
@@ -61,17 +62,19 @@ func (j *Journal) Create(m Meta) error {
 		return err
 	}
 	dir := j.Dir(m.ID)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return ErrExists
+	return withSpare(j.root, func() error {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			if errors.Is(err, fs.ErrExist) {
+				return ErrExists
+			}
+			return fmt.Errorf("the journal cannot be written: %w", err)
 		}
-		return fmt.Errorf("the journal cannot be written: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "meta.json"), b, 0o600); err != nil {
-		os.RemoveAll(dir)
-		return fmt.Errorf("the journal cannot be written: %w", err)
-	}
-	return nil
+		if err := os.WriteFile(filepath.Join(dir, "meta.json"), b, 0o600); err != nil {
+			os.RemoveAll(dir)
+			return fmt.Errorf("the journal cannot be written: %w", err)
+		}
+		return nil
+	})
 }
 
 // IDs lists the executions in the journal.
@@ -114,6 +117,12 @@ func (j *Journal) Exit(id string) (x guest.Exit, err error) {
 	return x, nil
 }
 
+// Ended reports whether the journal holds how an execution ended.
+func (j *Journal) Ended(id string) bool {
+	_, err := os.Stat(filepath.Join(j.Dir(id), "exit.json"))
+	return err == nil
+}
+
 // Sizes returns how many bytes of each stream are kept; of a terminal, how many it
 // had in all.
 func (j *Journal) Sizes(m Meta) (n [2]int64) {
@@ -129,11 +138,23 @@ func (j *Journal) Sizes(m Meta) (n [2]int64) {
 }
 
 // Remove forgets an execution.
-func (j *Journal) Remove(id string) error { return os.RemoveAll(j.Dir(id)) }
+func (j *Journal) Remove(id string) error {
+	err := os.RemoveAll(j.Dir(id))
+	keepSpare(j.root)
+	return err
+}
 
 // WriteExit records an end in dir. The record is visible to every process when
 // it returns; the returned function makes it durable and may run later.
 func WriteExit(dir string, record []byte) (sync func() error, err error) {
+	err = withSpare(filepath.Dir(dir), func() error {
+		sync, err = writeExit(dir, record)
+		return err
+	})
+	return sync, err
+}
+
+func writeExit(dir string, record []byte) (sync func() error, err error) {
 	tmp := filepath.Join(dir, "exit.tmp")
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
