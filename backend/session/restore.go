@@ -155,6 +155,9 @@ func (s *Service) atWork(ctx context.Context, project domain.ProjectID) error {
 // is there now is kept in a checkpoint first. It is refused while something is at work
 // in the project.
 func (s *Service) Restore(ctx context.Context, r RestoreRequest) (domain.SessionID, *Step, error) {
+	if isAgent(r.Actor) {
+		return "", nil, noPerson(tool.Restore) // before a session is made for it
+	}
 	p, err := s.cfg.Project(r.Project)
 	if err != nil {
 		return "", nil, err
@@ -203,7 +206,8 @@ func (st *Step) told(end *event.StepEnded) (out []event.New) {
 			continue
 		}
 		worked := false
-		_ = a.do(st.ctx, func() { worked = a.d.State != domain.SessionEnded && a.number > 0 })
+		// One that was cancelled on the way is told of too.
+		_ = a.do(context.WithoutCancel(st.ctx), func() { worked = a.d.State != domain.SessionEnded && a.number > 0 })
 		if worked {
 			out = append(out, a.event("host", "", &event.Message{Role: "host", Text: text}))
 		}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -245,6 +246,73 @@ func TestRestoreTellsOthers(t *testing.T) {
 		if n != want {
 			t.Errorf("session %s heard of it %d times, not %d", id, n, want)
 		}
+	}
+}
+
+// The cancel of a restore may leave a mixture, of which the others hear; one that came
+// too late is no cancel, and what was there before is named.
+func TestRestoreCancelled(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		b := newBench(t)
+		s, worked := b.session(), b.session()
+		one := b.put(s, "a", "one")
+		two := b.put(worked, "a", "two")
+		reached, gate := make(chan struct{}), make(chan struct{})
+		b.w.Fail = func(method string) error {
+			if method == "checkpoints.restore" {
+				close(reached)
+				<-gate
+				if !late {
+					return context.Canceled
+				}
+			}
+			return nil
+		}
+		st := b.call(s, tool.Restore, map[string]any{"checkpoint": one.Sealed.Commit, "before": two.Sealed.Commit})
+		<-reached
+		cancelled := make(chan error, 1)
+		go func() { cancelled <- b.svc.Cancel(b.ctx(), s, st.ID) }()
+		b.until("its cancel", func() bool { return st.ctx.Err() != nil })
+		close(gate)
+		v := b.wait(st, domain.StepSealed)
+		if err := <-cancelled; err != nil {
+			t.Error(err)
+		}
+		told := "(cancelled), so that the files may be a mixture"
+		if late {
+			told = "Restore to checkpoint " + one.Sealed.Commit[:12] + ". What was read"
+			if r := restored(t, v); r.Before != two.Sealed.Commit {
+				t.Errorf("%+v", r)
+			}
+			b.has("a", "one")
+		} else if v.Ended.Outcome != domain.OutcomeCancelled || !strings.Contains(v.Ended.Error, two.Sealed.Commit) {
+			t.Errorf("%+v", v.Ended)
+		}
+		n := 0
+		for _, e := range b.all(worked) {
+			if p, err := event.Decode(e); err == nil && e.Type == "message" && strings.Contains(p.(*event.Message).Text, told) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("late %v: the other session was told %d times", late, n)
+		}
+	}
+}
+
+// An agent's call makes nothing, not even a session.
+func TestRestoreByAnAgent(t *testing.T) {
+	b := newBench(t)
+	s := b.session()
+	one := b.put(s, "a", "one")
+	if err := b.svc.End(b.ctx(), s, "person"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.svc.Restore(b.ctx(), RestoreRequest{Project: b.project.ID, Step: one.ID, Actor: "agent"}); domain.CodeOf(err) != domain.CodeDenied {
+		t.Error(err)
+	}
+	if n := len(b.svc.actors()); n != 1 {
+		t.Errorf("there are %d sessions", n)
 	}
 }
 

@@ -162,8 +162,8 @@ func (a *actor) call(ctx context.Context, c CallRequest) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Tool.PersonOnly && (c.Turn != "" || strings.HasPrefix(string(c.Actor), "agent")) {
-		return nil, domain.E(domain.CodeDenied, fmt.Sprintf("Only a person can call the tool %q", p.Tool.Name), "say in words what you would do and why; the person can do it", nil)
+	if p.Tool.PersonOnly && (c.Turn != "" || isAgent(c.Actor)) {
+		return nil, noPerson(p.Tool.Name)
 	}
 	if c.Timeout < 0 || c.Timeout > 24*time.Hour {
 		return nil, domain.E(domain.CodeInvalid, "a step's time limit lies between 0 and 24 hours", "", nil)
@@ -188,6 +188,12 @@ func (a *actor) call(ctx context.Context, c CallRequest) (*Step, error) {
 		return nil, err
 	}
 	return st, nil
+}
+
+func isAgent(who domain.Actor) bool { return strings.HasPrefix(string(who), "agent") }
+
+func noPerson(tool string) error {
+	return domain.E(domain.CodeDenied, fmt.Sprintf("Only a person can call the tool %q", tool), "say in words what you would do and why; the person can do it", nil)
 }
 
 // take decides and records a call and starts its step; it runs on the loop.

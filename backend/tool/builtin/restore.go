@@ -63,7 +63,11 @@ func restore(ctx context.Context, c tool.Call, again bool) (tool.Result, error) 
 	case errors.Is(context.Cause(ctx), tool.ErrLeaving):
 		return tool.Result{}, context.Cause(ctx) // the next core begins it again
 	case err != nil && ctx.Err() != nil:
-		return tool.Result{Outcome: domain.OutcomeCancelled, Error: "cancelled on the way: the files may be a mixture of both states. What was there before is in checkpoint " + a.Before + "; restore to that, or restore again"}, nil
+		text := "cancelled on the way: the files may be a mixture of both states."
+		if a.Before != "" {
+			text += " What was there before is in checkpoint " + a.Before + "; restore to that, or restore again"
+		}
+		return tool.Result{Outcome: domain.OutcomeCancelled, Error: text}, nil
 	case errors.Is(err, guest.ErrNotFound):
 		return tool.Result{}, domain.E(domain.CodeNotFound, "The machine has no checkpoint "+a.Checkpoint+"; nothing was restored", "take one that a sealed step names", err)
 	case errors.Is(err, guest.ErrGone):
@@ -76,13 +80,14 @@ func restore(ctx context.Context, c tool.Call, again bool) (tool.Result, error) 
 		r.Before = a.Before
 	}
 	changes, more, err := g.Checkpoints().Diff(ctx, r.Before, r.Checkpoint)
-	if err != nil {
-		return tool.Result{}, err
-	}
-	r.Files, r.More = len(changes), more
+	r.Files, r.More = len(changes), more || err != nil // it is done, whether they can be counted or not
 	if c.Repair != nil {
 		switch made, err := c.Repair(ctx); {
-		case err != nil && ctx.Err() == nil:
+		case errors.Is(context.Cause(ctx), tool.ErrLeaving):
+			return tool.Result{}, context.Cause(ctx)
+		case err != nil && ctx.Err() != nil:
+			r.Repository = "cancelled before it was known to be whole"
+		case err != nil:
 			r.Repository = "it could not be made anew: " + tool.OneLine(clean(err.Error()), 500)
 		case made:
 			r.Repository = "made anew"
