@@ -55,14 +55,15 @@ describe('sending', () => {
     await enter()
     await waitFor(() => expect(calls()).toMatchObject([{ path: '/v1/sessions/s1/messages', body: { text: 'Look at the tests first' } }]))
     expect(screen.getByText('Sending:')).toBeTruthy()
-    store.take([ev('message', { role: 'person', text: 'Look at the tests first' }, { at: Date.now() - 1000 })])
+    const said = Date.now()
+    store.take([ev('message', { role: 'person', text: 'Look at the tests first' }, { at: said })])
     await waitFor(() => expect(screen.getByText('Read before its next answer:')).toBeTruthy())
     expect(box().value).toBe('')
     // An answer that was under way has not read it.
-    store.take([{ ...answered(1, [text('So far')], { took_ms: 5000 }), at: Date.now() }])
+    store.take([{ ...answered(1, [text('So far')], { took_ms: 5000 }), at: said + 1000 }])
     await tick()
     expect(screen.getByText('Read before its next answer:')).toBeTruthy()
-    store.take([{ ...answered(2, [text('I look at them')], { took_ms: 1 }), at: Date.now() }])
+    store.take([{ ...answered(2, [text('I look at them')], { took_ms: 1 }), at: said + 2000 }])
     await waitFor(() => expect(screen.queryByText('Read before its next answer:')).toBeNull())
   })
 
