@@ -1,7 +1,7 @@
 // Everything the page asks of the core, by name.
 import { call } from './transport'
 import type { Cancelled, Restored, RestoreView, ModelConfig, ModelList, ModelTry, PolicyView, SessionChange, SettingsView, SourceView } from './types'
-import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal } from './types'
+import type { BrowserView, Doctor, FileContent, FileEntry, FileLines, Info, NewProject, Plan, Project, Push, Review, Rule, Settings, StepDiff, Terminal, Trash } from './types'
 
 const id = encodeURIComponent
 export interface Target { remote: string; ref: string; message?: string; history?: boolean; digest?: string }
@@ -11,6 +11,8 @@ export const calls = {
   info: () => call<Info>('GET', '/v1/info'),
   quit: (now: boolean) => call<unknown>('POST', '/v1/quit', { now }),
   source: (path: string, signal: AbortSignal) => call<SourceView>('GET', `/v1/source?path=${id(path)}`, undefined, signal),
+  trash: () => call<Trash>('GET', '/v1/trash'),
+  emptyTrash: () => call<Trash>('DELETE', '/v1/trash'),
   doctor: () => call<Doctor>('GET', '/v1/doctor'),
   projects: async () => (await call<Project[] | null>('GET', '/v1/projects')) ?? [],
   rules: async (project: string) => (await call<Rule[] | null>('GET', `/v1/projects/${id(project)}/rules`)) ?? [],

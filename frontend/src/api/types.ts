@@ -32,6 +32,8 @@ export type PolicyRule = S['PolicyRule']
 export type RulesFile = S['RulesFile']
 export type Terminal = S['TerminalView']
 export type TerminalLine = S['TerminalLine']
+/** What deleted projects left. */
+export type Trash = S['Trash']
 export type Doctor = S['Doctor']
 export type BrowserView = S['BrowserView']
 /** An egress rule or a remembered answer of a project. */

@@ -38,6 +38,11 @@ export class Notes {
     this.spoken = text
   }
 
+  /** Takes back what was said and is no longer so. */
+  drop(words: string) {
+    this.list = this.list.filter((x) => (x.error?.what ?? x.text) !== words)
+  }
+
   close(id: number) {
     this.list = this.list.filter((x) => x.id !== id)
   }

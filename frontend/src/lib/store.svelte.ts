@@ -28,6 +28,9 @@ export class Store {
   onModels: () => void = () => {}
   /** A project that was being made is gone: why, and whether somebody wanted it so. */
   onFailed: (project: ProjectState, why: string, wanted: boolean) => void = () => {}
+  /** The disk of this computer came into another range: ok, low or full. */
+  onDisk: (state: string, text: string) => void = () => {}
+  #disk = 'ok'
   #retry: () => void = () => {}
   #cut: () => void = () => {}
   /** Why the stream was cut from here. */
@@ -59,6 +62,7 @@ export class Store {
       }
       if (before && e.type === 'project.deleted' && was && !was.imported && !was.deleted && e.data.reason) this.onFailed(was, e.data.reason, e.actor !== undefined && e.actor !== '' && e.actor !== 'host')
       if (before && e.type === 'models.changed') this.onModels()
+      if (before && e.type === 'disk.space') this.#tellDisk(e.data)
       if (before && e.id > 0 && e.type === 'core.stopped') this.#lose('The core has stopped.')
       if (before && e.id > 0 && e.type === 'core.started') this.onNews('The core started again. Each step says what became of it.')
     }
@@ -74,6 +78,12 @@ export class Store {
       if (known && progress && !known.progress) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: Date.now(), since: progress.since ?? Date.now(), ...(progress.work ? { work: progress.work } : {}) } }
     }
     this.#tick++
+  }
+
+  #tellDisk(d: { state: string; text?: string }) {
+    if (d.state === this.#disk) return
+    this.#disk = d.state
+    this.onDisk(d.state, d.text ?? '')
   }
 
   reset() {
@@ -123,6 +133,8 @@ export class Store {
       this.#settle(true)
       const host = info?.progress
       if (host && !this.#state.progress) this.#state.progress = { phase: host.phase, text: host.text, done: host.done ?? 0, total: host.total ?? 0, at: Date.now(), since: host.since ?? Date.now() }
+      // Told once, maybe long ago: a page that is opened later must say it too.
+      if (info?.disk) this.#tellDisk(info.disk)
       this.merge(await calls.projects())
     } catch {
       // The stream tells what is wrong with the core.
