@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // Func runs argv to its end in dir with exactly the environment env. It returns
@@ -42,8 +41,17 @@ func User(uid, gid int) Func {
 			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		cmd.WaitDelay = 2 * time.Second
-		err = cmd.Run()
+		cmd.WaitDelay = held
+		wait, err := drained(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		if err = cmd.Start(); err == nil {
+			err = cmd.Wait()
+		}
+		if e := wait(); err == nil || errors.Is(err, exec.ErrWaitDelay) && e != nil {
+			err = e
+		}
 		if errors.Is(err, exec.ErrWaitDelay) {
 			err = nil // it ended well; a child it left behind holds its output
 		}
