@@ -66,17 +66,26 @@ func retry[T any](ctx context.Context, l *Link, f func(guest.Guest) (T, error)) 
 		if err == nil || !errors.Is(err, guest.ErrGone) || ctx.Err() != nil {
 			return v, err
 		}
-		// The channel's own end may come a moment after the call's error.
-		select {
-		case <-g.Done():
-		case <-time.After(2 * time.Second):
-			return zero, err
-		case <-ctx.Done():
+		if !l.lost(ctx, g) {
 			return zero, err
 		}
-		l.drop(ctx, g)
 	}
 	return zero, guest.ErrGone
+}
+
+// lost waits, after a call that failed with ErrGone, until that channel is known to be
+// dead, and reports whether it is: then current waits for the next one.
+func (l *Link) lost(ctx context.Context, g guest.Guest) bool {
+	// The channel's own end may come a moment after the call's error.
+	select {
+	case <-g.Done():
+	case <-time.After(2 * time.Second):
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	l.drop(ctx, g)
+	return true
 }
 
 // drop waits until the keeper has noticed that a channel is dead, so that current
@@ -420,7 +429,11 @@ func (x linkCheckpoints) Restore(ctx context.Context, commit string) (guest.Chec
 	if err != nil {
 		return guest.Checkpoint{}, err
 	}
-	return g.Checkpoints().Restore(ctx, commit)
+	cp, err := g.Checkpoints().Restore(ctx, commit)
+	if errors.Is(err, guest.ErrGone) && ctx.Err() == nil {
+		x.l.lost(ctx, g) // who begins it again shall not get the dead one
+	}
+	return cp, err
 }
 
 type linkGit struct{ l *Link }

@@ -184,6 +184,25 @@ func TestLostAnswersToChanges(t *testing.T) {
 	}
 }
 
+// A restore that was lost is not repeated by the link, but by who knows that it may be:
+// at once, for which the next channel is waited for.
+func TestLostRestoreBegunAgain(t *testing.T) {
+	s, g, l := lossyStage(t)
+	cp, err := g.Checkpoints().Take(s.ctx(), guest.CheckpointRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		l.lose.Store("restore")
+		if _, err := g.Checkpoints().Restore(s.ctx(), cp.Commit); !errors.Is(err, guest.ErrGone) {
+			t.Fatal(err)
+		}
+		if _, err := g.Checkpoints().Restore(s.ctx(), cp.Commit); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Output goes on over lost channels without a gap or a double.
 func TestOutputOverLostChannels(t *testing.T) {
 	s, g, _ := lossyStage(t)

@@ -63,15 +63,11 @@ func restore(ctx context.Context, c tool.Call, again bool) (tool.Result, error) 
 	case errors.Is(context.Cause(ctx), tool.ErrLeaving):
 		return tool.Result{}, context.Cause(ctx) // the next core begins it again
 	case err != nil && ctx.Err() != nil:
-		text := "cancelled on the way: the files may be a mixture of both states."
-		if a.Before != "" {
-			text += " What was there before is in checkpoint " + a.Before + "; restore to that, or restore again"
-		}
-		return tool.Result{Outcome: domain.OutcomeCancelled, Error: text}, nil
+		return tool.Result{Outcome: domain.OutcomeCancelled, Error: mixture("cancelled on the way", a.Before)}, nil //nolint:nilerr // the outcome says it
 	case errors.Is(err, guest.ErrNotFound):
 		return tool.Result{}, domain.E(domain.CodeNotFound, "The machine has no checkpoint "+a.Checkpoint+"; nothing was restored", "take one that a sealed step names", err)
 	case errors.Is(err, guest.ErrGone):
-		return tool.Result{Outcome: domain.OutcomeUnknown, Lost: true, Error: "the connection to the machine broke while it restored: the files may be a mixture of both states. Restore again"}, nil
+		return tool.Result{Outcome: domain.OutcomeUnknown, Lost: true, Error: mixture("the connection to the machine broke while it restored", a.Before)}, nil
 	case err != nil:
 		return tool.Result{}, err
 	}
@@ -94,4 +90,13 @@ func restore(ctx context.Context, c tool.Call, again bool) (tool.Result, error) 
 		}
 	}
 	return answer(r)
+}
+
+// mixture says what a restore that did not go through leaves, and how to go on.
+func mixture(why, before string) string {
+	text := why + ": the files may be a mixture of both states. "
+	if before == "" {
+		return text + "Restore again"
+	}
+	return text + "What was there before is in checkpoint " + before + "; restore to that, or restore again"
 }
