@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -221,8 +222,11 @@ func fullDisk(t *testing.T, fs string) {
 		begun <- w.Try("POST", "/v1/sessions/"+s+"/exec?wait=ended", bash("sleep 1000"), &a)
 	}()
 	w.Until("the person's step", func() bool {
-		for _, e := range w.Log(nil) {
-			if e.Type == "step.started" && e.StepID != st.ExecutionID && e.ID > 0 && string(e.SessionID) == s {
+		asked := domain.StepID("")
+		for _, e := range w.Log(url.Values{"session_id": {s}}) {
+			if e.Type == "step.requested" && e.Actor == "person" {
+				asked = e.StepID
+			} else if e.StepID == asked && (e.Type == "step.started" || e.Type == "step.ended") {
 				return true
 			}
 		}
