@@ -14,6 +14,10 @@ import (
 // to be held open by a child that was left behind.
 const held = 2 * time.Second
 
+// mostAfter is how much is taken after a program's end: more than a pipe holds, so that
+// what comes after it is of a child that writes on, perhaps without end.
+const mostAfter = 2 << 20
+
 // drained makes a program's standard output reach its reader whole, however slow that
 // is. The time that package exec gives after a program's end counts for a reader that
 // is busy, too, and what the reader did not take within it would be lost without a
@@ -56,11 +60,14 @@ func drained(ctx context.Context, cmd *exec.Cmd) (wait func() error, err error) 
 // the program's end.
 func pass(to io.Writer, from *os.File, ended *atomic.Bool) error {
 	buf := make([]byte, 32<<10)
-	for silent := 0; ; {
+	for silent, after := 0, 0; after < mostAfter; {
 		if ended.Load() {
 			_ = from.SetReadDeadline(time.Now().Add(held / 2))
 		}
 		n, err := from.Read(buf)
+		if ended.Load() {
+			after += n
+		}
 		if n > 0 {
 			silent = 0
 			if _, err := to.Write(buf[:n]); err != nil {
@@ -77,6 +84,7 @@ func pass(to io.Writer, from *os.File, ended *atomic.Bool) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // same reports whether two writers are one; those that cannot be compared are not.

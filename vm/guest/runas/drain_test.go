@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -77,3 +78,24 @@ func TestEndedWhileItWrites(t *testing.T) {
 	}
 	r.Close()
 }
+
+// A child left behind that writes without end does not hold its parent's caller.
+func TestAChildThatWritesOn(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	pid := t.TempDir() + "/pid"
+	n := 0
+	err := User(-1, -1)(ctx, []string{"sh", "-c", "yes & echo $! > " + pid}, env, "/", nil, counted{&n}, nil)
+	if err != nil || n == 0 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if data, err := os.ReadFile(pid); err != nil {
+		t.Error(err)
+	} else {
+		_ = User(-1, -1)(context.Background(), []string{"kill", strings.TrimSpace(string(data))}, env, "/", nil, nil, nil)
+	}
+}
+
+type counted struct{ n *int }
+
+func (c counted) Write(p []byte) (int, error) { *c.n += len(p); return len(p), nil }
