@@ -18,21 +18,22 @@ import (
 	"glasshouse/backend/model"
 )
 
-// treeCode starts a small tree of processes that go on for ever: children, and one in a
-// session of its own. All carry the mark.
-const treeCode = `for i in 1 2 3 4; do bash -c "exec -a MARK-$i sleep 1000" & done
+// treeCode becomes a small tree of processes that go on for ever: a shell, its children,
+// and one of them in a session of its own. All carry the mark.
+const treeCode = `exec -a MARK-root bash -c '
+for i in 1 2 3 4; do bash -c "exec -a MARK-$i sleep 1000" & done
 setsid bash -c "exec -a MARK-own sleep 1000" &
 bash -c "HEEDexec -a MARK-last sleep 1000" &
-wait`
+wait'`
 
-const treeSize = 6
+const treeSize = 7
 
 // tree with a mark. A deaf one holds a process that does not listen to SIGTERM: it gets
 // SIGKILL after the time that processes have to end by themselves.
 func tree(mark string, deaf bool) string {
 	heed := ""
 	if deaf {
-		heed = "trap '' TERM; "
+		heed = `trap \"\" TERM; `
 	}
 	return strings.NewReplacer("MARK", mark, "HEED", heed).Replace(treeCode)
 }
