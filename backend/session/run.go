@@ -246,12 +246,19 @@ func (st *Step) finish(h tool.Handler, source string) {
 			return
 		}
 	}
-	st.to(domain.StepEnded, id, func() { st.ended = end })
-	close(st.refusedOrEnded)
+	if !st.over() {
+		st.end(id, end)
+	}
 	if st.p.Tool.Changes && !st.seal(g, "the machine was not there") {
 		return // the core went before the seal; the next one takes it
 	}
 	st.finished()
+}
+
+// end shows the step as ended; its end is recorded.
+func (st *Step) end(id int64, end *event.StepEnded) {
+	st.to(domain.StepEnded, id, func() { st.ended = end })
+	close(st.refusedOrEnded)
 }
 
 // recordEnd records how a step ended, in ever fewer words where the whole does not
@@ -269,6 +276,9 @@ func (st *Step) recordEnd(end *event.StepEnded, g guest.Guest, with ...event.New
 		e := st.a.event("host", st.ID, end)
 		if g != nil {
 			e.Origin = domain.OriginGuest // else it never got there: that is ours to say
+		}
+		if id, err = st.endWithTurn(append(slices.Clone(with), e), end); err == nil {
+			break
 		}
 		if id, err = st.a.s.record(st.ctx, append(slices.Clone(with), e)...); err == nil || later(err) {
 			break

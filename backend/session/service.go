@@ -283,14 +283,7 @@ func (s *Service) Cancel(ctx context.Context, id domain.SessionID, step domain.S
 	known := step == ""
 	if err := a.do(ctx, func() {
 		known = known || a.knows(step)
-		for _, st := range a.steps() {
-			if (step == "" || st.ID == step) && !st.over() {
-				hit = append(hit, st)
-				// All at once, before anything is waited for: a queued step must not
-				// start because the one before it was cancelled.
-				st.cancel(ErrCancelled)
-			}
-		}
+		hit = a.cancel(step)
 	}); err != nil {
 		return err
 	}
@@ -300,23 +293,7 @@ func (s *Service) Cancel(ctx context.Context, id domain.SessionID, step domain.S
 	case step != "" && len(hit) == 0:
 		return domain.E(domain.CodeConflict, "that step has ended already", "", nil)
 	}
-	var errs []error
-	for _, st := range hit {
-		// Questions its programs raised (a host, a choice) end with it.
-		if _, err := s.cfg.Ledger.Cancel(ctx, approval.Scope{Session: id, Step: st.ID}); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	for _, st := range hit {
-		select {
-		case <-st.refusedOrEnded:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-s.ctx.Done():
-			return errLeaving
-		}
-	}
-	return errors.Join(errs...)
+	return a.cancelled(ctx, hit)
 }
 
 // EndTurn ends it: the declared checks run as steps of the turn, unless the

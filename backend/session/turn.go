@@ -41,6 +41,7 @@ type turnState struct {
 	prompt string
 	wrapup bool // its checks run
 	tries  int
+	stop   *turnStop // it is being stopped
 }
 
 // StartTurn begins an exchange; one at a time.

@@ -78,7 +78,7 @@ type Execs interface {
 	// List returns every execution in the journal, running or ended and not yet forgotten.
 	List(ctx context.Context) ([]ExecState, error)
 	// Kill ends the whole process tree of an execution, background children
-	// included: SIGTERM, then SIGKILL after grace.
+	// included: SIGTERM, then SIGKILL after grace. It returns once no process is left.
 	Kill(ctx context.Context, id string, grace time.Duration) error
 	// Forget drops an ended execution from the journal once its outcome is safe on the host.
 	Forget(ctx context.Context, ids ...string) error

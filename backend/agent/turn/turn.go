@@ -229,12 +229,12 @@ func (s *Service) run(r *running, rm *room, ag agent.Agent, prompt string) {
 		}
 		result, reason := outcome(ctx, err)
 		if result == "cancelled" {
-			// A step that began while the others were being cancelled.
-			if err := s.cfg.Sessions.Cancel(context.WithoutCancel(ctx), rm.id, ""); err != nil {
-				s.cfg.Log.Warn("steps of a stopped turn", "session", rm.id, "err", err)
-			}
+			// With what began while the others were being cancelled.
+			_, err = s.cfg.Sessions.StopTurn(ctx, rm.id, rm.turn, reason, rm.actor)
+		} else {
+			_, err = s.cfg.Sessions.EndTurn(ctx, rm.id, rm.turn, result, reason, rm.actor)
 		}
-		if _, err := s.cfg.Sessions.EndTurn(ctx, rm.id, rm.turn, result, reason, rm.actor); err != nil && domain.CodeOf(err) != domain.CodeConflict && s.ctx.Err() == nil {
+		if err != nil && domain.CodeOf(err) != domain.CodeConflict && s.ctx.Err() == nil {
 			s.cfg.Log.Error("a turn's end could not be recorded", "turn", rm.turn, "err", err)
 		}
 	})

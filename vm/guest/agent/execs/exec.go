@@ -32,7 +32,8 @@ type Exec struct {
 	kept    [2]int64
 	started bool
 	ended   bool
-	gone    bool        // nothing of it is left
+	empty   bool        // no process of it is left
+	gone    bool        // nor anything else, and its end is durable
 	exit    *guest.Exit // nil when it must be read from the journal
 	shim    *conn
 	sent    int64 // stdin
@@ -65,7 +66,7 @@ func (e *Exec) held() *conn {
 func (e *Exec) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.shim, e.gone = nil, true
+	e.shim, e.empty, e.gone = nil, true, true
 	e.poke()
 }
 
@@ -73,10 +74,11 @@ func (e *Exec) update(st shim.State) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	sent := max(e.sent, st.StdinGot)
-	if e.started && e.kept == st.Kept && e.put == st.StdinPut && e.sent == sent {
+	empty := e.empty || st.Ended && st.Empty
+	if e.started && e.kept == st.Kept && e.put == st.StdinPut && e.sent == sent && e.empty == empty {
 		return // nothing that anybody waits for
 	}
-	e.started, e.kept, e.put, e.sent = true, st.Kept, st.StdinPut, sent
+	e.started, e.kept, e.put, e.sent, e.empty = true, st.Kept, st.StdinPut, sent, empty
 	e.poke()
 }
 
@@ -152,6 +154,11 @@ func (e *Exec) wait(ctx context.Context, done func() bool) error {
 
 func (e *Exec) waitStarted(ctx context.Context) error {
 	return e.wait(ctx, func() bool { return e.started || e.ended })
+}
+
+// waitEmpty returns once no process is left and the end is known to Follow and List.
+func (e *Exec) waitEmpty(ctx context.Context) error {
+	return e.wait(ctx, func() bool { return e.empty && e.ended })
 }
 
 func (e *Exec) waitGone(ctx context.Context) error {

@@ -82,7 +82,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		}
 		e := newExec(m, meta)
 		if _, err := j.Exit(id); err == nil {
-			e.ended, e.gone = true, true
+			e.ended, e.empty, e.gone = true, true, true
 		}
 		e.kept = j.Sizes(meta)
 		m.execs[id] = e
@@ -262,7 +262,8 @@ func (m *Manager) Forget(ids []string) error {
 	return errors.Join(errs...)
 }
 
-// Kill ends an execution's whole tree and waits until nothing is left.
+// Kill ends an execution's whole tree and waits until no process is left. How it ended
+// is in the journal then; a loss of power in that very moment can still take it away.
 func (m *Manager) Kill(ctx context.Context, id string, grace time.Duration) error {
 	e, err := m.Get(id)
 	if err != nil {
@@ -271,7 +272,7 @@ func (m *Manager) Kill(ctx context.Context, id string, grace time.Duration) erro
 	if c := e.held(); c != nil {
 		c.tell(shim.FrKill, shim.Kill{Grace: grace})
 	}
-	return e.waitGone(ctx)
+	return e.waitEmpty(ctx)
 }
 
 // EndSession kills what ended executions of a session left running.

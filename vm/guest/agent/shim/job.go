@@ -37,7 +37,8 @@ type job struct {
 	killed   atomic.Bool
 	over     chan struct{} // the command itself ended
 	record   []byte        // guarded by s.mu; exit.json's text
-	gone     bool          // guarded by s.mu; nothing of it is left
+	empty    bool          // guarded by s.mu; no process of it is left
+	gone     bool          // guarded by s.mu; nor anything else, and its end is durable
 }
 
 // start begins an execution; how it went reaches the worker as state and exit.
@@ -56,7 +57,7 @@ func (s *shim) start(r Run) {
 	if err != nil {
 		x := guest.Exit{Code: -1, StartError: err.Error(), StartedAt: j.began, EndedAt: time.Now()}
 		close(j.over)
-		j.finish(x)
+		j.finish(x)()
 		s.idle(j)
 		return
 	}
@@ -170,11 +171,18 @@ func (j *job) watch() {
 		}
 	}
 	j.counters(&x)
-	j.finish(x)
+	// A disk is slow, and who wants everything of the command to end does not wait for it:
+	// its end is written down already.
+	durable := make(chan struct{})
+	go func(sync func()) {
+		defer close(durable)
+		sync()
+	}(j.finish(x))
 	if j.in != nil {
 		j.in.kill()
 	}
 	<-j.run.Empty
+	j.left()
 	if j.inFile != nil {
 		j.inFile.Close()
 	}
@@ -190,7 +198,16 @@ func (j *job) watch() {
 	if j.ptmx != nil {
 		j.ptmx.Close()
 	}
+	<-durable
 	j.s.idle(j)
+}
+
+// left tells that no process is.
+func (j *job) left() {
+	j.s.mu.Lock()
+	j.empty = true
+	j.s.mu.Unlock()
+	j.s.notify()
 }
 
 // drain waits for output that is still on its way: until the streams end, or
@@ -261,8 +278,9 @@ func readCgroup(name string) string {
 	return string(b[:n])
 }
 
-// finish seals the streams and writes the record.
-func (j *job) finish(x guest.Exit) {
+// finish seals the streams, writes the record and tells it. What it returns makes the
+// record durable.
+func (j *job) finish(x guest.Exit) (durable func()) {
 	ends := [2]*guest.StreamEnd{&x.Stdout, &x.Stderr}
 	for i, o := range j.out {
 		if o != nil {
@@ -282,7 +300,10 @@ func (j *job) finish(x guest.Exit) {
 	j.record = record
 	j.s.mu.Unlock()
 	j.s.notify()
-	if sync != nil {
+	return func() {
+		if sync == nil {
+			return
+		}
 		if err := sync(); err != nil && !errors.Is(err, fs.ErrNotExist) { // forgotten already
 			log.Printf("shim: the exit of %s cannot be made durable: %v", j.ID, err)
 		}

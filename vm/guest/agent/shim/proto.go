@@ -65,4 +65,5 @@ type State struct {
 	StdinGot int64    // stdin bytes received
 	StdinPut int64    // of those, handed to the command or dropped
 	Ended    bool     // the command ended, exit.json is there
+	Empty    bool     // and no process of it is left
 }

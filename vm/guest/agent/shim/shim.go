@@ -164,7 +164,7 @@ func (s *shim) tell(c *frame.Conn) {
 			if j != of {
 				of, told = j, false
 			}
-			st.ID, st.Started, st.Ended, st.Cgroup = j.ID, true, j.record != nil, j.Cmd.Cgroup
+			st.ID, st.Started, st.Ended, st.Empty, st.Cgroup = j.ID, true, j.record != nil, j.empty, j.Cmd.Cgroup
 			for i, o := range j.out {
 				if o != nil {
 					st.Kept[i] = o.kept.Load()
