@@ -2,15 +2,19 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"glasshouse/app/httpapi"
 	"glasshouse/backend/domain"
@@ -169,26 +173,73 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 	}
 }
 
+// bareCode kills processes where they are and says in nanoseconds how long it took until
+// none was left.
+const bareCode = `import os, select, signal, sys, time
+pids = [int(p) for p in sys.argv[1:]]
+fds = [os.pidfd_open(p) for p in pids]
+begun = time.monotonic_ns()
+for p in pids:
+    os.kill(p, signal.SIGKILL)
+for f in fds:
+    select.select([f], [], [])
+for p in pids:
+    while True:
+        try:
+            os.kill(p, 0)
+        except ProcessLookupError:
+            break
+        os.sched_yield()
+print(time.monotonic_ns() - begun)`
+
 // bare kills a tree with SIGKILL and nothing else, and measures until no process of it
-// is left, and until the core knows that its step ended.
+// is left, not even one that has ended and was not waited for, and until the core knows
+// that its step ended. It looks for the processes before, and sleeps while they end: who
+// spins on one of two processors holds up what it waits for.
 func (x *trees) bare(mark, session string, step domain.StepID) (gone, ended time.Duration) {
 	x.w.t.Helper()
 	pids := x.marked(mark)
+	if len(pids) != treeSize {
+		x.w.t.Fatalf("a tree of %d processes: %v", treeSize, pids)
+	}
 	begun := time.Now()
 	if x.w.Kind == "lima" {
-		// By a command in the machine, which says how long the kill itself took.
-		a := x.w.Bash(x.watch, fmt.Sprintf(`p='%s'; b=$EPOCHREALTIME; kill -9 $p; for q in $p; do while [ -e /proc/$q ]; do :; done; done; e=$EPOCHREALTIME; echo $(( ${e/./} - ${b/./} ))`, strings.Trim(fmt.Sprint(pids), "[]")))
+		argv := []string{"python3", "-c", bareCode}
+		for _, pid := range pids {
+			argv = append(argv, strconv.Itoa(pid))
+		}
+		a := x.w.Exec(x.watch, argv...)
 		n, err := strconv.ParseInt(strings.TrimSpace(a.Stdout), 10, 64)
 		if err != nil {
 			x.w.t.Fatalf("%+v", a)
 		}
-		gone = time.Duration(n) * time.Microsecond
+		gone = time.Duration(n)
 	} else {
+		fds := make([]unix.PollFd, len(pids))
+		for i, pid := range pids {
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				x.w.t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			fds[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		}
+		begun = time.Now()
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
+		for i := range fds {
+			for {
+				if n, err := unix.Poll(fds[i:i+1], -1); n == 1 {
+					break
+				} else if err != nil && !errors.Is(err, unix.EINTR) {
+					x.w.t.Fatal(err)
+				}
+			}
+		}
 		for _, pid := range pids {
 			for syscall.Kill(pid, 0) == nil {
+				runtime.Gosched()
 			}
 		}
 		gone = time.Since(begun)

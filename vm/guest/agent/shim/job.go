@@ -322,11 +322,11 @@ func (j *job) end(grace time.Duration, why *atomic.Bool) {
 		why.Store(true)
 	}
 	if grace > 0 {
-		j.s.run.signal(j.run, syscall.SIGTERM, true)
+		sigs := []syscall.Signal{syscall.SIGTERM}
 		if j.ptmx != nil {
-			j.s.run.signal(j.run, syscall.SIGHUP, true) // a shell at a terminal ignores the other
+			sigs = append(sigs, syscall.SIGHUP) // a shell at a terminal ignores the other
 		}
-		j.s.run.signal(j.run, syscall.SIGCONT, true)
+		j.s.run.signal(j.run, true, append(sigs, syscall.SIGCONT)...)
 		select {
 		case <-j.run.Empty:
 			return
@@ -354,6 +354,6 @@ func (j *job) steer(m Steer) {
 		_ = pty.Setsize(j.ptmx, winsize(*m.Size)) // a terminal that just ended has no size
 	}
 	if m.Sig > 0 {
-		j.s.run.signal(j.run, syscall.Signal(m.Sig), false)
+		j.s.run.signal(j.run, false, syscall.Signal(m.Sig))
 	}
 }

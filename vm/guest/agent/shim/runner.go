@@ -16,7 +16,7 @@ import (
 type runner interface {
 	// start returns the terminal's master when the request has a TTY.
 	start(spawn.Request, []*os.File) (*spawn.Run, *os.File, error)
-	signal(run *spawn.Run, sig syscall.Signal, all bool)
+	signal(run *spawn.Run, all bool, sigs ...syscall.Signal)
 	killAll(run *spawn.Run)
 	rest() []guest.BackgroundProcess
 	// renew makes the runner ready for the next command once the tree is empty.
@@ -35,10 +35,12 @@ func (d direct) start(r spawn.Request, files []*os.File) (*spawn.Run, *os.File, 
 	return run, nil, err
 }
 
-func (d direct) signal(run *spawn.Run, sig syscall.Signal, all bool) {
+func (d direct) signal(run *spawn.Run, all bool, sigs ...syscall.Signal) {
 	if all {
-		d.t.SignalAll(run, sig)
-	} else {
+		d.t.SignalAll(run, sigs...)
+		return
+	}
+	for _, sig := range sigs {
 		run.Signal(sig)
 	}
 }
@@ -73,9 +75,14 @@ func (c *celled) start(r spawn.Request, files []*os.File) (*spawn.Run, *os.File,
 	return c.c.Start(r, files)
 }
 
-func (c *celled) signal(_ *spawn.Run, sig syscall.Signal, all bool) { c.c.Signal(sig, all) }
-func (c *celled) killAll(*spawn.Run)                                { c.c.Close() }
-func (c *celled) rest() []guest.BackgroundProcess                   { return c.c.Rest() }
+func (c *celled) signal(_ *spawn.Run, all bool, sigs ...syscall.Signal) {
+	for _, sig := range sigs {
+		c.c.Signal(sig, all)
+	}
+}
+
+func (c *celled) killAll(*spawn.Run)              { c.c.Close() }
+func (c *celled) rest() []guest.BackgroundProcess { return c.c.Rest() }
 
 // renew keeps a cell that ran to its natural end.
 func (c *celled) renew(used spawn.Request) error {

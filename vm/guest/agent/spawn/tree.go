@@ -20,27 +20,65 @@ import (
 // Signal goes to the command's own process group.
 func (r *Run) Signal(sig syscall.Signal) error { return syscall.Kill(-r.Pid, sig) }
 
-// SignalAll sends sig to every process of the tree, while it is run's. A tree is
+// straysAfter is how long what is in the cgroup has to end before those are looked for
+// that left it, which takes reading about every process there is.
+const straysAfter = 100 * time.Millisecond
+
+// SignalAll sends signals to every process of the tree, while it is run's. A tree is
 // used again at once: without the lock a signal meant for what a command left
 // behind could meet the next command.
-func (t *Tree) SignalAll(run *Run, sig syscall.Signal) {
+func (t *Tree) SignalAll(run *Run, sigs ...syscall.Signal) {
+	told := map[int]bool{}
+	if t.signalCgroup(run, told, sigs) {
+		end := time.NewTimer(straysAfter)
+		defer end.Stop()
+		select {
+		case <-run.Empty:
+			return
+		case <-end.C:
+		}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.holds(run.Empty) {
-		t.signal(sig)
+		t.signal(told, sigs...)
+	}
+}
+
+// signalCgroup reports whether the tree is run's and has a cgroup; what is in it has then
+// got the signals and is in told.
+func (t *Tree) signalCgroup(run *Run, told map[int]bool, sigs []syscall.Signal) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.self == 1 || t.cgroup == "" || !t.holds(run.Empty) {
+		return false
+	}
+	for _, pid := range cgroupPids(t.cgroup, 0) {
+		told[pid] = true
+		send(pid, sigs)
+	}
+	return true
+}
+
+func send(pid int, sigs []syscall.Signal) {
+	for _, sig := range sigs {
+		syscall.Kill(pid, sig)
 	}
 }
 
 // holds reports whether the tree is still that of the run with this channel; t.mu is held.
 func (t *Tree) holds(empty <-chan struct{}) bool { return t.empty != nil && t.empty == empty }
 
-func (t *Tree) signal(sig syscall.Signal) {
+// signal leaves out those that were told already; t.mu is held.
+func (t *Tree) signal(told map[int]bool, sigs ...syscall.Signal) {
 	if t.self == 1 {
-		syscall.Kill(-1, sig)
+		send(-1, sigs)
 		return
 	}
 	for _, pid := range t.pids() {
-		syscall.Kill(pid, sig)
+		if !told[pid] {
+			send(pid, sigs)
+		}
 	}
 }
 
@@ -67,7 +105,7 @@ func (t *Tree) KillAll(empty <-chan struct{}, wait time.Duration) bool {
 		if t.cgroup != "" {
 			KillCgroup(t.cgroup)
 		}
-		t.signal(syscall.SIGKILL)
+		t.signal(nil, syscall.SIGKILL)
 		t.mu.Unlock()
 		select {
 		case <-empty:

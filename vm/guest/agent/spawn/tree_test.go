@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +28,67 @@ func TestLateKillSparesTheNextCommand(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "SHIM spared") {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// Who left the cgroup of a command gets a signal too, and who is in it gets it once. An
+// ordinary folder stands in for the cgroup: it lists what this test says.
+func TestSignalFindsWhoLeftTheCgroup(t *testing.T) {
+	if dir := os.Getenv("SPAWN_TEST_STRAY"); dir != "" {
+		fmt.Println("SHIM " + stray(dir))
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=TestSignalFindsWhoLeftTheCgroup", "-test.v")
+	cmd.Env = append(os.Environ(), "SPAWN_TEST_STRAY="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "SHIM found") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func stray(dir string) string {
+	tree, err := New()
+	if err != nil {
+		return err.Error()
+	}
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		return err.Error()
+	}
+	// It says each TERM that it gets, and ends with its child.
+	script := `trap 'echo term >> "$D/terms"' TERM
+sleep 600 & child=$!
+echo $child > "$D/child"
+while kill -0 $child 2> /dev/null; do wait $child; done`
+	run, err := tree.Start(Request{Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(script)}, Dir: []byte("/"), UID: -1, GID: -1,
+		Env: [][]byte{[]byte("PATH=/usr/bin:/bin"), []byte("D=" + dir)}}, [3]*os.File{null, null, null})
+	if err != nil {
+		return err.Error()
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if b, _ := os.ReadFile(filepath.Join(dir, "child")); strings.HasSuffix(string(b), "\n") {
+			break
+		}
+		if time.Now().After(end) {
+			return "the command does not run"
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(run.Pid)+"\n"), 0o600); err != nil {
+		return err.Error()
+	}
+	tree.mu.Lock()
+	tree.cgroup = dir
+	tree.mu.Unlock()
+	tree.SignalAll(run, syscall.SIGTERM, syscall.SIGCONT)
+	select {
+	case <-run.Empty:
+	case <-time.After(20 * time.Second):
+		return "who is not in the cgroup got nothing"
+	}
+	terms, err := os.ReadFile(filepath.Join(dir, "terms"))
+	if string(terms) != "term\n" {
+		return fmt.Sprintf("who is in it got %q (%v)", terms, err)
+	}
+	return "found"
 }
 
 func lateKill() string {
