@@ -235,6 +235,8 @@ func (l *Log) publishCommitted(reqs []*request, err error) {
 const insertSQL = `INSERT INTO event(id, stream, seq, at, type, origin, actor, project, session, step, data, payload_hash, prev_hash, hash)
 	VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 
+const headSQL = "UPDATE head SET id = ?, hash = ?"
+
 func (l *Log) transact(reqs []*request) (err error) {
 	ctx := context.Background() // the outcome must be known: not cut short
 	s := &l.writer
@@ -254,10 +256,7 @@ func (l *Log) transact(reqs []*request) (err error) {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing after a commit
-	ins, err := tx.PrepareContext(ctx, insertSQL)
-	if err != nil {
-		return err
-	}
+	ins := tx.StmtContext(ctx, l.insert)
 	defer ins.Close()
 	now := l.opt.Now().UnixMilli()
 	for _, req := range reqs {
@@ -290,7 +289,9 @@ func (l *Log) transact(reqs []*request) (err error) {
 			}
 		}
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE head SET id = ?, hash = ?", s.id, s.hash[:]); err != nil {
+	head := tx.StmtContext(ctx, l.head)
+	defer head.Close()
+	if _, err := head.ExecContext(ctx, s.id, s.hash[:]); err != nil {
 		return err
 	}
 	return tx.Commit()
