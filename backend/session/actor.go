@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"glasshouse/backend/domain"
@@ -25,6 +26,8 @@ type actor struct {
 	// until its seal, so that a checkpoint shows the work of one step.
 	changing slot
 	inbox    chan func()
+	// stopping counts the calls of StopTurn that are under way.
+	stopping atomic.Int32
 
 	d      domain.Session
 	mode   policy.Mode

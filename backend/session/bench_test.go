@@ -30,6 +30,7 @@ type faultyLog struct {
 	mu      sync.Mutex
 	refuse  func(n event.New) error // before it is stored
 	after   func(e event.Envelope)  // once it is stored
+	watched func(es []event.Envelope)
 	crashed chan struct{}
 	dead    bool
 }
@@ -51,6 +52,9 @@ func (l *faultyLog) Append(ctx context.Context, events ...event.New) ([]event.En
 	out, err := l.Log.Append(ctx, events...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err == nil && l.watched != nil {
+		l.watched(out)
+	}
 	if err == nil && l.after != nil {
 		for _, e := range out {
 			l.after(e)
@@ -70,6 +74,13 @@ func (l *faultyLog) crashAfter(t event.Type) {
 			close(l.crashed)
 		}
 	}
+}
+
+// watch sees what is stored together.
+func (l *faultyLog) watch(f func(es []event.Envelope)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watched = f
 }
 
 func (l *faultyLog) setRefuse(f func(n event.New) error) {

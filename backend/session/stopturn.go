@@ -63,6 +63,8 @@ func (s *Service) StopTurn(ctx context.Context, id domain.SessionID, turn domain
 	ctx = context.WithoutCancel(ctx)
 	stop := &turnStop{by: by, end: event.TurnEnded{Turn: turn, Result: "cancelled", Reason: clip(reason, 12000)}}
 	var hit []*Step
+	a.stopping.Add(1)
+	defer a.stopping.Add(-1)
 	if err := a.do(ctx, func() {
 		hit = a.cancel("")
 		// What cannot be closed now is closed, and the turn ended, after the steps.
@@ -93,6 +95,9 @@ var errAlone = errors.New("the step's end is recorded by itself")
 // long. The last of the events is the step's end. An error means that nothing was recorded.
 func (st *Step) endWithTurn(events []event.New, end *event.StepEnded) (id int64, err error) {
 	a := st.a
+	if a.stopping.Load() == 0 {
+		return 0, errAlone // without waiting for what the loop is about
+	}
 	if derr := a.do(context.WithoutCancel(st.ctx), func() {
 		if err = errAlone; a.turn.stop == nil {
 			return
