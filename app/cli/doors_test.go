@@ -83,15 +83,23 @@ func newDoors(t *testing.T) *doors {
 
 // open takes calls; shut ends every one and leaves the socket, as a core does that dies.
 func (d *doors) open() {
+	l := d.listen()
+	d.srv = &http.Server{Handler: http.HandlerFunc(d.serve)}
+	go func(s *http.Server) { _ = s.Serve(l) }(d.srv)
+}
+
+// listen puts a socket in the place of the one that is there, so that there is always one.
+func (d *doors) listen() net.Listener {
 	at := filepath.Join(d.dir, "core.sock")
-	_ = os.Remove(at)
-	l, err := net.Listen("unix", at)
+	l, err := net.Listen("unix", at+".new")
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	d.srv = &http.Server{Handler: http.HandlerFunc(d.serve)}
-	go func(s *http.Server) { _ = s.Serve(l) }(d.srv)
+	if err := os.Rename(at+".new", at); err != nil {
+		d.t.Fatal(err)
+	}
+	return l
 }
 
 func (d *doors) shut() { d.cut(); d.srv.Close() }

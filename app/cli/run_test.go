@@ -359,6 +359,32 @@ func TestACutIsFollowedOver(t *testing.T) {
 	has(t, r.out, "turn by", "  | Hello there\n", "goes on", "turn ok", "1 answer")
 }
 
+// A core that was killed may take calls for a while and answer none: that is no end.
+func TestACoreThatIsOnlyJustGoing(t *testing.T) {
+	d := newDoors(t)
+	d.turn = func(d *doors) {
+		d.tell(&event.TurnStarted{Turn: doorTurn, Agent: "model", Prompt: "hi"}, delta("a", "text", 0, "Hello"))
+		d.until("the first word to go out", func() bool { return d.sent() == 2 })
+		l := d.listen()
+		d.shut()
+		for range 12 {
+			c, err := l.Accept()
+			if err != nil {
+				d.t.Error(err)
+				return
+			}
+			c.Close()
+		}
+		d.tell(answered("a", 1, text("text", "Hello there")), &event.TurnResumed{Turn: doorTurn}, ended("ok"))
+		d.open()
+		l.Close()
+	}
+	r := line(t, "", "run", "--project", "shop", "hi")
+	if r.code != 0 || strings.Count(r.out, "turn ok") != 1 {
+		t.Errorf("%d %s\n%s", r.code, r.err, r.out)
+	}
+}
+
 // A core that was asked to end stays ended; the command says what comes of the turn.
 func TestACoreThatWasEndedStaysEnded(t *testing.T) {
 	d := newDoors(t)

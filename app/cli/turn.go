@@ -155,37 +155,54 @@ func (f *follower) follow(ctx context.Context) error {
 	if !f.e.json || f.view.deltas {
 		q.Set("transient", "true")
 	}
-	for died, at := 0, int64(-1); ; {
+	for died, cut, at := 0, 0, int64(-1); ; {
 		err := f.c.follow(ctx, q, f.after, func(ev event.Envelope) (bool, error) { return f.see(ctx, ev) })
 		var re *remoteError
 		if err == nil || ctx.Err() != nil || errors.As(err, &re) {
 			return err
 		}
 		if f.after > at {
-			died, at = 0, f.after
+			died, cut, at = 0, 0, f.after
 		}
-		if died++; died > 3 {
-			return fmt.Errorf("the core ended %d times without the session going on: %w", died, err)
+		if died > 3 || cut > 100 {
+			return fmt.Errorf("the core ended %d times and did not answer %d times without the session going on: %w", died, cut, err)
 		}
-		if err := f.again(ctx); err != nil {
+		began, err := f.again(ctx)
+		switch {
+		case err != nil:
 			return err
+		case began:
+			died++
+		default:
+			// It is there, or is only just going: a process that was killed can take
+			// calls for a while after it cut this one.
+			cut++
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(time.Duration(cut)*20*time.Millisecond, time.Second)):
+			}
 		}
 	}
 }
 
 // again starts the core when it died. One that was asked to end took its socket away
-// and stays ended.
-func (f *follower) again(ctx context.Context) error {
+// and stays ended. It reports whether it was started.
+func (f *follower) again(ctx context.Context) (began bool, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.c.paths.Socket())
+	// A core that begins takes the place of a dead one: between the two there is none.
+	for tries := 0; errors.Is(err, syscall.ENOENT) && tries < 10 && ctx.Err() == nil; tries++ {
+		time.Sleep(30 * time.Millisecond)
+		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", f.c.paths.Socket())
+	}
 	switch {
 	case err == nil:
 		conn.Close()
-		return nil
+		return false, nil
 	case errors.Is(err, syscall.ENOENT):
-		return f.left("the core was ended; when it is started again ")
+		return false, f.left("the core was ended; when it is started again ")
 	}
 	f.e.note("the core died; it is started again")
-	return startCore(ctx, f.c.paths)
+	return true, startCore(ctx, f.c.paths)
 }
 
 func (f *follower) see(ctx context.Context, ev event.Envelope) (more bool, err error) {

@@ -51,7 +51,14 @@ func TestModelCommand(t *testing.T) {
 		other := w.Session(w.p)
 		w.Until("its effect", func() bool { return w.Bash(other, "test -s /home/agent/effects").Outcome == domain.OutcomeOK })
 		w.KillCore()
-		w.Until("the core that the command starts", func() bool { return w.Try("GET", "/v1/info", nil, nil) == nil })
+		w.Until("the core that the command starts", func() bool {
+			select {
+			case r := <-done:
+				t.Fatalf("the command ended: %v\n%s", r.err, r.out)
+			default:
+			}
+			return w.Try("GET", "/v1/info", nil, nil) == nil
+		})
 		if a := w.Bash(other, "touch /home/agent/killed"); a.Outcome != domain.OutcomeOK {
 			t.Errorf("%+v", a)
 		}
