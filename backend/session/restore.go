@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
@@ -123,6 +124,49 @@ func (s *Service) find(ctx context.Context, project domain.ProjectID, step domai
 	return nil, StepView{}, &domain.Error{Code: domain.CodeNotFound, Pointer: "/step", What: fmt.Sprintf("this project has no step %q", clip(string(step), 80)), Hint: "list its events with 'glasshouse log'"}
 }
 
+// sealed waits for the checkpoints of what has ended in a project: whoever saw a command
+// end may go back at once.
+func (s *Service) sealed(ctx context.Context, project domain.ProjectID) error {
+	for _, a := range s.actors() {
+		if a.who.ProjectID != project {
+			continue
+		}
+		var ended []*Step
+		if err := a.do(ctx, func() {
+			for _, st := range a.steps() {
+				if st.p.Tool.Changes && st.over() {
+					ended = append(ended, st)
+				}
+			}
+		}); err != nil {
+			return err
+		}
+		for _, st := range ended {
+			select {
+			case <-st.done:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-s.ctx.Done():
+				return errLeaving
+			}
+		}
+	}
+	return nil
+}
+
+const restoresTitle = "Restore"
+
+// restores is the session in which a project's restores stand that belong to no other.
+func (s *Service) restores(ctx context.Context, r RestoreRequest) (domain.SessionID, error) {
+	for _, d := range slices.Backward(s.List(ctx, r.Project)) {
+		if d.Title == restoresTitle && d.Class == domain.ClassEphemeral && d.State != domain.SessionEnded {
+			return d.ID, nil
+		}
+	}
+	d, err := s.Create(ctx, CreateRequest{Project: r.Project, Title: restoresTitle, Class: domain.ClassEphemeral, Actor: r.Actor})
+	return d.ID, err
+}
+
 // atWork says what runs in a project, as an error; nil = nothing does.
 func (s *Service) atWork(ctx context.Context, project domain.ProjectID) error {
 	for _, a := range s.actors() {
@@ -162,6 +206,9 @@ func (s *Service) Restore(ctx context.Context, r RestoreRequest) (domain.Session
 	if err != nil {
 		return "", nil, err
 	}
+	if err := s.sealed(ctx, r.Project); err != nil {
+		return "", nil, err
+	}
 	t, err := s.RestoreTarget(ctx, r)
 	if err != nil {
 		return "", nil, err
@@ -180,11 +227,9 @@ func (s *Service) Restore(ctx context.Context, r RestoreRequest) (domain.Session
 		return "", nil, domain.E(domain.CodeUnavailable, "What is in the workspace now cannot be kept, so nothing was restored", "see what the machine says, and try again", err)
 	}
 	if t.Session == "" {
-		d, err := s.Create(ctx, CreateRequest{Project: r.Project, Title: "Restore", Actor: r.Actor})
-		if err != nil {
+		if t.Session, err = s.restores(ctx, r); err != nil {
 			return "", nil, err
 		}
-		t.Session = d.ID
 	}
 	args, err := json.Marshal(map[string]string{"checkpoint": t.Checkpoint, "label": t.Label, "before": kept.Commit})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
@@ -344,5 +345,70 @@ func TestRestoreAfterACrash(t *testing.T) {
 			// And it lets go of the workspace.
 			b.put(s, "a", "three")
 		})
+	}
+}
+
+// Who saw a step end may go back at once: its checkpoint is waited for.
+func TestRestoreWaitsForASeal(t *testing.T) {
+	b := newBench(t)
+	s := b.session()
+	one := b.put(s, "a", "one")
+	gate, taking := make(chan struct{}), make(chan struct{}, 10)
+	b.w.Fail = func(method string) error {
+		if method == "checkpoints.take" {
+			taking <- struct{}{}
+			<-gate
+		}
+		return nil
+	}
+	two := b.call(s, "write", map[string]any{"path": "a", "content": "two"})
+	b.wait(two, domain.StepEnded)
+	<-taking
+	done := make(chan error, 1)
+	go func() {
+		_, st, err := b.svc.Restore(b.ctx(), RestoreRequest{Project: b.project.ID, Step: two.ID, Before: true, Actor: "person"})
+		if err == nil {
+			_, err = st.Wait(b.ctx(), domain.StepSealed)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(gate)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	b.has("a", "one")
+	if v := b.wait(two, domain.StepSealed); v.Sealed.Base != one.Sealed.Commit {
+		t.Errorf("%+v", v.Sealed)
+	}
+}
+
+// Restores that belong to no session that goes on stand together.
+func TestRestoresStandTogether(t *testing.T) {
+	b := newBench(t)
+	s := b.session()
+	one := b.put(s, "a", "one")
+	two := b.put(s, "a", "two")
+	if err := b.svc.End(b.ctx(), s, "person"); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := b.restore(RestoreRequest{Step: one.ID})
+	again, _ := b.restore(RestoreRequest{Checkpoint: two.Sealed.Commit})
+	if first != again || first == s {
+		t.Errorf("they stand in %s and %s", first, again)
+	}
+	b.restart(nil)
+	if third, _ := b.restore(RestoreRequest{Step: two.ID}); third != first {
+		t.Errorf("after a restart they stand in %s", third)
+	}
+	if err := b.svc.End(b.ctx(), first, "person"); err != nil {
+		t.Fatal(err)
+	}
+	if fourth, _ := b.restore(RestoreRequest{Step: one.ID}); fourth == first {
+		t.Error("one stands in a session that has ended")
 	}
 }
