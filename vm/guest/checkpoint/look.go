@@ -75,7 +75,7 @@ func (l *look) forgetBelow(rel string) {
 
 // path looks at one path that may have changed.
 func (l *look) path(ctx context.Context, rel string) error {
-	if rel == ".git" || strings.HasPrefix(rel, ".git/") {
+	if top, _, _ := strings.Cut(rel, "/"); scan.Git("", top) {
 		return nil
 	}
 	if strings.HasSuffix("/"+rel, "/.gitignore") {
@@ -92,7 +92,7 @@ func (l *look) path(ctx context.Context, rel string) error {
 	parent := ""
 	for part := range strings.SplitSeq(rel, "/") {
 		at := scan.Join(parent, part)
-		if part == ".git" {
+		if scan.Git(parent, part) {
 			return nil // of a nested repository
 		}
 		if refused(part) {
@@ -215,6 +215,9 @@ func (l *look) file(rel string, st scan.Stat, force bool) {
 
 // forced looks at a path that the ignore rules have no say about.
 func (l *look) forced(rel string, force bool) error {
+	if top, _, _ := strings.Cut(rel, "/"); scan.Git("", top) {
+		return nil
+	}
 	for part := range strings.SplitSeq(rel, "/") {
 		if refused(part) {
 			return nil

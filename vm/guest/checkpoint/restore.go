@@ -29,7 +29,8 @@ const tmpName = ".glasshouse-restore.tmp"
 // Restore makes the workspace equal to a checkpoint, taking one first. Files
 // that no checkpoint holds (ignored, too large) stay; where one is in the way of
 // a restored file it is captured in the checkpoint taken first or, when it is a
-// folder, pipe or socket, renamed with ".kept-" in its name. The repository's .git is not touched.
+// folder, pipe or socket, renamed with ".kept-" in its name. The repository's
+// .git is not touched, nor one that is being made.
 func (c *Checkpoints) Restore(ctx context.Context, commit string) (before guest.Checkpoint, err error) {
 	id, err := objects.Parse(commit)
 	if err != nil {
@@ -78,6 +79,9 @@ func (c *Checkpoints) list(ctx context.Context, id objects.ID) (map[string]value
 		if err != nil || err2 != nil {
 			parse = fmt.Errorf("the checkpoint's tree is not understood at %.80q", f)
 			return
+		}
+		if top, _, _ := strings.Cut(p, "/"); top == scan.NewGit {
+			return // a checkpoint of former times may hold what a repair left
 		}
 		for part := range strings.SplitSeq(p, "/") {
 			if refused(part) {

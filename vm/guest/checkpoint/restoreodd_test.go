@@ -4,12 +4,14 @@ package checkpoint
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"glasshouse/vm/guest/watch/ignore"
+	"glasshouse/vm/guest/watch/scan"
 )
 
 // Pipes and sockets are in no checkpoint; in the place of what comes back they are
@@ -135,5 +137,49 @@ func TestRestoreOddNames(t *testing.T) {
 	same(t, "back", r.files(), was)
 	if es, err := os.ReadDir(outside); len(es) != 0 || err != nil {
 		t.Errorf("outside the workspace: %v %v", es, err)
+	}
+}
+
+// A repository that is being made in the place of a destroyed one is no more the person's
+// than .git is: what a repair that was killed left is not captured and not restored.
+func TestRepositoryBeingMade(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		r := setup(t, watched)
+		r.write("ok", "1")
+		r.write(scan.NewGit+"/HEAD", "ref: refs/heads/main\n")
+		r.write("sub/"+scan.NewGit+"/HEAD", "an ordinary file")
+		r.write(".gitignore", "*.log\n")
+		r.write(scan.NewGit+"/a.log", "1")
+		first := r.take()
+		want := ".gitignore\nok\nsub/" + scan.NewGit + "/HEAD\n"
+		if got := r.inShadow("ls-tree", "-r", "--name-only", first.Commit); got != want {
+			t.Fatalf("captured %q", got)
+		}
+		if len(first.NotCaptured) != 0 || first.Ignored != 0 {
+			t.Fatalf("counted: %+v", first)
+		}
+		r.write("ok", "2")
+		r.write(scan.NewGit+"/HEAD", "more of it\n")
+		second := r.take()
+		if len(second.Changes) != 1 || second.Changes[0].Path != "ok" {
+			t.Fatalf("changes %+v", second.Changes)
+		}
+		// Of a checkpoint that holds such a folder the rest is restored.
+		env := []string{"GIT_DIR=" + r.shadow, "GIT_INDEX_FILE=" + filepath.Join(t.TempDir(), "index")}
+		git := func(args ...string) string {
+			return strings.TrimSpace(run(t, r.shadow, env, append([]string{"git"}, args...)...))
+		}
+		blob := git("hash-object", "-w", r.path("ok"))
+		for _, p := range []string{"once", scan.NewGit + "/HEAD"} {
+			git("update-index", "--add", "--cacheinfo", "100644,"+blob+","+p)
+		}
+		former := git("commit-tree", "-m", "former", git("write-tree"))
+		r.restore(former)
+		if got := r.files()["once"]; got != "file 2" {
+			t.Fatalf("not restored: %q", got)
+		}
+		if data, err := os.ReadFile(r.path(scan.NewGit + "/HEAD")); err != nil || string(data) != "more of it\n" {
+			t.Fatalf("a restore touched it: %q %v", data, err)
+		}
 	}
 }

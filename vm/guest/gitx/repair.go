@@ -18,14 +18,15 @@ import (
 
 	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/runas"
+	"glasshouse/vm/guest/watch/scan"
 )
 
 // before is what stood in the place of a repository, within it.
 const before = "glasshouse-before"
 
-// fresh is where a repository is made that will take the place of .git. Nothing else
-// has that name, so what a killed repair left may go.
-const fresh = ".git.glasshouse-new"
+// fresh is where the repository is made: no file of the person's, for watcher and
+// checkpoints. What a killed repair left there may go.
+const fresh = scan.NewGit
 
 // Repair makes the repository anew round the files that are there; see guest.Git.
 func (g *Git) Repair(ctx context.Context, req guest.ImportRequest, pack io.Reader) (bool, error) {

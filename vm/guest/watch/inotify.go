@@ -245,8 +245,8 @@ func (w *Watcher) event(in *inotify, wd int32, m uint32, name string) {
 		w.gitEvent(in, rel, kind, dir, m)
 		return
 	}
-	if name == ".git" {
-		return // of a nested repository
+	if scan.Git(n.path(), name) {
+		return // of a nested repository, or one that is being made
 	}
 	if name == ".gitignore" {
 		w.lose(false, "ignore rules changed")

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"glasshouse/vm/guest"
+	"glasshouse/vm/guest/watch/scan"
 )
 
 // guard ends a test that hangs; it asserts nothing about speed.
@@ -573,4 +574,32 @@ func TestRescanIsSilent(t *testing.T) {
 	if got := r.barrier(); len(got) != 0 {
 		t.Fatalf("the walk dirtied %v", got)
 	}
+}
+
+// A repository that is made in the place of a destroyed one is none of the person's files,
+// neither while it is made nor where that was cut short.
+func TestRepositoryBeingMadeIsSilent(t *testing.T) {
+	r := start(t, func(dir string) { write(t, dir+"/"+scan.NewGit+"/left", "1") }, nil)
+	r.live()
+	if r.w.in.find(scan.NewGit) != nil {
+		t.Fatal("it is watched")
+	}
+	os.RemoveAll(r.dir + "/" + scan.NewGit)
+	r.write(scan.NewGit+"/HEAD", "ref: refs/heads/main\n")
+	r.write(scan.NewGit+"/objects/pack/p.pack", "1")
+	r.write("sub/"+scan.NewGit+"/HEAD", "an ordinary file")
+	r.expect("add", "sub/"+scan.NewGit+"/HEAD")
+	if got := r.barrier(); got[scan.NewGit] || got[scan.NewGit+"/HEAD"] {
+		t.Fatalf("the barrier tells of it: %v", got)
+	}
+	for _, c := range r.all {
+		if strings.HasPrefix(c.Path, scan.NewGit) {
+			t.Fatalf("told: %+v", c)
+		}
+	}
+	if err := os.Rename(r.dir+"/"+scan.NewGit, r.dir+"/.git"); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("add", ".git/HEAD")
+	r.calm()
 }

@@ -272,7 +272,15 @@ func Split(rel string) (dir, name string) {
 	return "", rel
 }
 
-// ReadDir lists the folder rel by name. An entry named .git is left out. What
+// NewGit is the folder at the top where a repository is made that will take the place of
+// .git. Nothing else has that name.
+const NewGit = ".git.glasshouse-new"
+
+// Git reports whether the entry name of the folder dir is a repository's own and not one
+// of the files in it: .git, and NewGit at the top.
+func Git(dir, name string) bool { return name == ".git" || dir == "" && name == NewGit }
+
+// ReadDir lists the folder rel by name. What Git tells is left out. What
 // vanishes meanwhile is left out too.
 func (t *Tree) ReadDir(rel string) ([]Entry, error) {
 	fd, err := t.open(rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -296,7 +304,7 @@ func (t *Tree) ReadDir(rel string) ([]Entry, error) {
 	out := make([]Entry, 0, len(names))
 	for _, n := range names {
 		name := n.Name()
-		if name == ".git" {
+		if Git(rel, name) {
 			continue
 		}
 		e := Entry{Name: name, Path: Join(rel, name)}
@@ -438,7 +446,7 @@ func (t *Tree) Count(ctx context.Context, rel string, most int) int {
 			break
 		}
 		switch {
-		case e.Name() == ".git":
+		case Git(rel, e.Name()):
 		case e.IsDir():
 			n += t.Count(ctx, Join(rel, e.Name()), most-n)
 		case e.Type().IsRegular() || e.Type()&os.ModeSymlink != 0:
