@@ -581,7 +581,10 @@ func TestRescanIsSilent(t *testing.T) {
 func TestRepositoryBeingMadeIsSilent(t *testing.T) {
 	r := start(t, func(dir string) { write(t, dir+"/"+scan.NewGit+"/left", "1") }, nil)
 	r.live()
-	if r.w.in.find(scan.NewGit) != nil {
+	r.w.mu.Lock()
+	watched := r.w.in.find(scan.NewGit) != nil
+	r.w.mu.Unlock()
+	if watched {
 		t.Fatal("it is watched")
 	}
 	os.RemoveAll(r.dir + "/" + scan.NewGit)
