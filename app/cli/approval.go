@@ -26,7 +26,7 @@ func (e *env) approvalCmd() *cobra.Command {
 				return err
 			}
 			var as []approval.Approval
-			if err := c.get(cmd.Context(), "/v1/approvals", url.Values{"project_id": {id}}, &as); err != nil {
+			if err := c.get(cmd.Context(), at{"approvals"}, url.Values{"project_id": {id}}, &as); err != nil {
 				return err
 			}
 			name, err := c.projectNames(cmd.Context())
@@ -67,11 +67,11 @@ as once or deny, or with a text where that is taken. The first answer wins.`,
 				return err
 			}
 			var a approval.Approval
-			if err := c.get(cmd.Context(), "/v1/approvals/"+args[0], nil, &a); err != nil {
+			if err := c.get(cmd.Context(), at{"approvals", args[0]}, nil, &a); err != nil {
 				return err
 			}
 			var out approval.Outcome
-			if err := c.post(cmd.Context(), "/v1/approvals/"+args[0]+"/answer", nil, answerOf(a, choice, text), &out); err != nil {
+			if err := c.post(cmd.Context(), at{"approvals", args[0], "answer"}, nil, answerOf(a, choice, text), &out); err != nil {
 				return err
 			}
 			return e.print(out, func(w io.Writer) {
@@ -97,7 +97,7 @@ func (e *env) ruleCmd() *cobra.Command {
 				return err
 			}
 			var gs []approval.Grant
-			if err := c.get(cmd.Context(), "/v1/projects/"+args[0]+"/rules", nil, &gs); err != nil {
+			if err := c.get(cmd.Context(), at{"projects", args[0], "rules"}, nil, &gs); err != nil {
 				return err
 			}
 			if len(gs) == 0 {
@@ -120,7 +120,7 @@ func (e *env) ruleCmd() *cobra.Command {
 					return err
 				}
 				var g approval.Grant
-				if err := c.post(cmd.Context(), "/v1/projects/"+args[0]+"/rules", nil, map[string]string{"host": args[1], "decision": v}, &g); err != nil {
+				if err := c.post(cmd.Context(), at{"projects", args[0], "rules"}, nil, map[string]string{"host": args[1], "decision": v}, &g); err != nil {
 					return err
 				}
 				return e.print(g, func(w io.Writer) { fmt.Fprintf(w, "%s\t%s\n", g.ID, one(g.Rule.Text)) })
@@ -134,7 +134,7 @@ func (e *env) ruleCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.call(cmd.Context(), "DELETE", "/v1/projects/"+args[0]+"/rules/"+args[1], nil, nil, nil)
+			return c.call(cmd.Context(), "DELETE", at{"projects", args[0], "rules", args[1]}, nil, nil, nil)
 		},
 	})
 	return cmd

@@ -163,7 +163,7 @@ func (e *remoteError) Error() string {
 }
 
 // open sends a request and returns the answer's body; the caller closes it.
-func (c *Client) open(ctx context.Context, method, path string, q url.Values, in any) (io.ReadCloser, error) {
+func (c *Client) open(ctx context.Context, method string, path at, q url.Values, in any) (io.ReadCloser, error) {
 	var rd io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -172,7 +172,10 @@ func (c *Client) open(ctx context.Context, method, path string, q url.Values, in
 		}
 		rd = bytes.NewReader(b)
 	}
-	u := "http://core" + path
+	u, err := path.url()
+	if err != nil {
+		return nil, err
+	}
 	if len(q) > 0 {
 		u += "?" + q.Encode()
 	}
@@ -207,7 +210,7 @@ func (c *Client) open(ctx context.Context, method, path string, q url.Values, in
 }
 
 // call sends a request and decodes the answer into out (nil = discard).
-func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
+func (c *Client) call(ctx context.Context, method string, path at, q url.Values, in, out any) error {
 	b, err := c.open(ctx, method, path, q, in)
 	if err != nil {
 		return err
@@ -226,14 +229,14 @@ func (c *Client) projectID(ctx context.Context, name string) (string, error) {
 		return "", nil
 	}
 	var p domain.Project
-	err := c.get(ctx, "/v1/projects/"+url.PathEscape(name), nil, &p)
+	err := c.get(ctx, at{"projects", name}, nil, &p)
 	return string(p.ID), err
 }
 
 // projectNames returns the names of the projects there are, by id.
 func (c *Client) projectNames(ctx context.Context) (func(domain.ProjectID) string, error) {
 	var ps []domain.Project
-	if err := c.get(ctx, "/v1/projects", nil, &ps); err != nil {
+	if err := c.get(ctx, at{"projects"}, nil, &ps); err != nil {
 		return nil, err
 	}
 	names := map[domain.ProjectID]string{}
@@ -248,11 +251,11 @@ func (c *Client) projectNames(ctx context.Context) (func(domain.ProjectID) strin
 	}, nil
 }
 
-func (c *Client) get(ctx context.Context, path string, q url.Values, out any) error {
+func (c *Client) get(ctx context.Context, path at, q url.Values, out any) error {
 	return c.call(ctx, http.MethodGet, path, q, nil, out)
 }
 
-func (c *Client) post(ctx context.Context, path string, q url.Values, in, out any) error {
+func (c *Client) post(ctx context.Context, path at, q url.Values, in, out any) error {
 	if in == nil {
 		in = struct{}{}
 	}

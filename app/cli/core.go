@@ -82,7 +82,7 @@ func quit(ctx context.Context, now bool) (string, error) {
 	if !c.running(ctx) {
 		return "nothing runs", nil
 	}
-	if err := c.post(ctx, "/v1/quit", nil, map[string]bool{"now": now}, nil); err != nil {
+	if err := c.post(ctx, at{"quit"}, nil, map[string]bool{"now": now}, nil); err != nil {
 		return "", err
 	}
 	for range 600 {
@@ -107,7 +107,7 @@ func (e *env) doctorCmd() *cobra.Command {
 				return err
 			}
 			var d httpapi.Doctor
-			if err := c.get(cmd.Context(), "/v1/doctor", nil, &d); err != nil {
+			if err := c.get(cmd.Context(), at{"doctor"}, nil, &d); err != nil {
 				return err
 			}
 			if err := e.print(d, func(w io.Writer) {
@@ -141,7 +141,7 @@ func (e *env) toolCmd() *cobra.Command {
 				return err
 			}
 			var ts []httpapi.ToolInfo
-			if err := c.get(cmd.Context(), "/v1/tools", nil, &ts); err != nil {
+			if err := c.get(cmd.Context(), at{"tools"}, nil, &ts); err != nil {
 				return err
 			}
 			return e.print(ts, func(w io.Writer) {

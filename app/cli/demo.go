@@ -95,7 +95,7 @@ func (d *demo) enter(ctx context.Context) (err error) {
 	d.c = socketClient(paths)
 	stop := d.showProgress(ctx, d.c)
 	var img httpapi.ImageView
-	err = d.c.post(ctx, "/v1/image", nil, nil, &img)
+	err = d.c.post(ctx, at{"image"}, nil, nil, &img)
 	stop()
 	if qerr := d.quit(ctx); err == nil {
 		err = qerr
@@ -167,7 +167,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	d.say("a project with a machine of its own")
 	stop := d.showProgress(ctx, d.c)
 	var p httpapi.ProjectView
-	err = d.c.post(ctx, "/v1/projects", nil, httpapi.NewProject{Source: src, Kind: d.machine}, &p)
+	err = d.c.post(ctx, at{"projects"}, nil, httpapi.NewProject{Source: src, Kind: d.machine}, &p)
 	stop()
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (d *demo) work(ctx context.Context, p httpapi.ProjectView) (string, error) 
 	if err := <-answered; err != nil && !errors.Is(err, context.Canceled) {
 		return "", err
 	}
-	return string(s.ID), d.c.post(ctx, "/v1/sessions/"+string(s.ID)+"/end", nil, nil, nil)
+	return string(s.ID), d.c.post(ctx, at{"sessions", string(s.ID), "end"}, nil, nil, nil)
 }
 
 // answer allows the demo's own host once and nothing else.
@@ -232,7 +232,7 @@ func (d *demo) answer(ctx context.Context, session string) error {
 		if q.Kind == "egress" && q.Host == demoHost {
 			choice = "once"
 		}
-		return true, d.c.post(ctx, "/v1/approvals/"+string(q.Approval)+"/answer", nil, map[string]string{"digest": q.Digest, "choice": choice}, nil)
+		return true, d.c.post(ctx, at{"approvals", string(q.Approval), "answer"}, nil, map[string]string{"digest": q.Digest, "choice": choice}, nil)
 	})
 }
 
@@ -243,7 +243,7 @@ func (d *demo) nothingSecret(ctx context.Context, p httpapi.ProjectView) error {
 		return err
 	}
 	var a httpapi.ExecAnswer
-	err = d.c.post(ctx, "/v1/sessions/"+string(s.ID)+"/exec", url.Values{"wait": {"ended"}}, map[string]any{"lang": "bash",
+	err = d.c.post(ctx, at{"sessions", string(s.ID), "exec"}, url.Values{"wait": {"ended"}}, map[string]any{"lang": "bash",
 		"code": `grep -rslF -- "$CANARY" /workspace /home /tmp /run 2>/dev/null; ls -a /workspace; true`, "env": map[string]string{"CANARY": demoSecret[:8]}}, &a)
 	if err != nil {
 		return err
@@ -257,14 +257,14 @@ func (d *demo) nothingSecret(ctx context.Context, p httpapi.ProjectView) error {
 		return fmt.Errorf("the workspace lacks the sample's files: %q", a.Stdout)
 	}
 	fmt.Fprintln(d.out, "no ignored file and no .env entered the machine")
-	return d.c.post(ctx, "/v1/sessions/"+string(s.ID)+"/end", nil, nil, nil)
+	return d.c.post(ctx, at{"sessions", string(s.ID), "end"}, nil, nil, nil)
 }
 
 // verify checks the record: the answer is recorded as the demo's, each change
 // names its step, and the chain holds.
 func (d *demo) verify(ctx context.Context) error {
 	var evs []event.Envelope
-	if err := d.c.get(ctx, "/v1/log", url.Values{"limit": {"5000"}}, &evs); err != nil {
+	if err := d.c.get(ctx, at{"log"}, url.Values{"limit": {"5000"}}, &evs); err != nil {
 		return err
 	}
 	answers, changes := 0, 0
@@ -288,7 +288,7 @@ func (d *demo) verify(ctx context.Context) error {
 	if answers != 1 || changes < 2 {
 		return fmt.Errorf("the record holds %d answers and %d steps with changes", answers, changes)
 	}
-	if err := d.c.post(ctx, "/v1/log/verify", nil, nil, nil); err != nil {
+	if err := d.c.post(ctx, at{"log", "verify"}, nil, nil, nil); err != nil {
 		return err
 	}
 	fmt.Fprintf(d.out, "%d events recorded, the chain holds; the answer is recorded as the demo's, not a person's\n", len(evs))

@@ -132,7 +132,7 @@ func (d *demo) review(ctx context.Context, p httpapi.ProjectView, _ string, remo
 	d.say("the review: two hunks, the second is rejected")
 	ref := "refs/heads/fix-total"
 	var v project.ReviewView
-	if err := d.c.post(ctx, "/v1/projects/"+string(p.ID)+"/reviews", nil, map[string]string{"remote": remote, "ref": ref}, &v); err != nil {
+	if err := d.c.post(ctx, at{"projects", string(p.ID), "reviews"}, nil, map[string]string{"remote": remote, "ref": ref}, &v); err != nil {
 		return err
 	}
 	if len(v.Files) != 1 || v.Files[0].Path != "total.py" || len(v.Files[0].Units) != 2 {
@@ -140,14 +140,14 @@ func (d *demo) review(ctx context.Context, p httpapi.ProjectView, _ string, remo
 	}
 	for i, decision := range []string{"accept", "reject"} {
 		in := map[string]string{"file": v.Files[0].ID, "unit": v.Files[0].Units[i], "decision": decision}
-		if err := d.c.post(ctx, "/v1/reviews/"+string(v.ID)+"/decisions", nil, in, &v); err != nil {
+		if err := d.c.post(ctx, at{"reviews", string(v.ID), "decisions"}, nil, in, &v); err != nil {
 			return err
 		}
 	}
 	showReview(d.out, v)
 	d.say("the push")
 	var pv project.PushView
-	if err := d.c.post(ctx, "/v1/reviews/"+string(v.ID)+"/push", nil, map[string]string{"remote": remote, "ref": ref, "message": "Add the net sum to the total"}, &pv); err != nil {
+	if err := d.c.post(ctx, at{"reviews", string(v.ID), "push"}, nil, map[string]string{"remote": remote, "ref": ref, "message": "Add the net sum to the total"}, &pv); err != nil {
 		return err
 	}
 	fmt.Fprintf(d.out, "%s: commit %s to %s\n", pv.State, pv.Commit[:12], ref)

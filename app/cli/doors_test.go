@@ -49,6 +49,7 @@ func pass() { set.Lock(); defer set.Unlock() }
 type doorCall struct {
 	method, path, query string
 	body                string
+	escaped             string // the path as it came
 }
 
 type reply struct {
@@ -190,7 +191,7 @@ func (d *doors) serve(w http.ResponseWriter, r *http.Request) {
 	pass()
 	b, _ := io.ReadAll(r.Body)
 	d.mu.Lock()
-	d.calls = append(d.calls, doorCall{r.Method, r.URL.Path, r.URL.RawQuery, string(b)})
+	d.calls = append(d.calls, doorCall{r.Method, r.URL.Path, r.URL.RawQuery, string(b), r.URL.EscapedPath()})
 	own, is := d.answer[r.Method+" "+r.URL.Path]
 	d.mu.Unlock()
 	say := func(v any) { _ = json.NewEncoder(w).Encode(v) }

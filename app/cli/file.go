@@ -31,7 +31,7 @@ func (e *env) fileCmd() *cobra.Command {
 				Entries []httpapi.FileEntry `json:"entries"`
 				More    bool                `json:"more"`
 			}
-			if err := c.get(cmd.Context(), "/v1/sessions/"+args[0]+"/files", q, &out); err != nil {
+			if err := c.get(cmd.Context(), at{"sessions", args[0], "files"}, q, &out); err != nil {
 				return err
 			}
 			return e.print(out, func(w io.Writer) {
@@ -54,7 +54,7 @@ func (e *env) fileCmd() *cobra.Command {
 			for offset := int64(0); ; {
 				var f httpapi.FileContent
 				q := url.Values{"path": {args[1]}, "offset": {fmt.Sprint(offset)}}
-				if err := c.get(cmd.Context(), "/v1/sessions/"+args[0]+"/file", q, &f); err != nil {
+				if err := c.get(cmd.Context(), at{"sessions", args[0], "file"}, q, &f); err != nil {
 					return err
 				}
 				data := []byte(f.Text)
@@ -125,16 +125,16 @@ func (e *env) writeFile(ctx context.Context, c *Client, sess, path, content stri
 	}
 	defer q.end()
 	sealed := url.Values{"wait": {"sealed"}}
-	if err := c.call(ctx, "PUT", "/v1/sessions/"+sess+"/file", sealed, map[string]string{"path": path, "content": content}, &st); err != nil {
+	if err := c.call(ctx, "PUT", at{"sessions", sess, "file"}, sealed, map[string]string{"path": path, "content": content}, &st); err != nil {
 		return st, err
 	}
 	for st.State == domain.StepAsking {
 		if err := q.wait(ctx, st.Approval); err != nil {
 			return st, err
 		}
-		at := "/v1/sessions/" + sess + "/steps/" + string(st.ID)
+		step := at{"sessions", sess, "steps", string(st.ID)}
 		st = session.StepView{}
-		if err := c.get(ctx, at, sealed, &st); err != nil {
+		if err := c.get(ctx, step, sealed, &st); err != nil {
 			return st, err
 		}
 	}
@@ -165,7 +165,7 @@ func (e *env) logCmd() *cobra.Command {
 					What string `json:"what"`
 				} `json:"problems"`
 			}
-			if err := c.post(cmd.Context(), "/v1/log/verify", nil, nil, &r); err != nil {
+			if err := c.post(cmd.Context(), at{"log", "verify"}, nil, nil, &r); err != nil {
 				return err
 			}
 			for _, p := range r.Problems {

@@ -44,7 +44,7 @@ func (e *env) showLog(ctx context.Context, session, types string, follow bool) e
 		return err
 	}
 	if !shown && session != "" { // it has none, or there is none
-		return c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil)
+		return c.get(ctx, at{"sessions", session}, nil, nil)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (c *Client) stored(ctx context.Context, q url.Values, f func(event.Envelope
 	var info struct {
 		Latest int64 `json:"latest_event_id"`
 	}
-	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
+	if err := c.get(ctx, at{"info"}, nil, &info); err != nil {
 		return err
 	}
 	types := q.Get("types")
@@ -116,7 +116,7 @@ func (c *Client) stored(ctx context.Context, q url.Values, f func(event.Envelope
 		q.Set("after", fmt.Sprint(after))
 		q.Set("limit", "1000")
 		var page []event.Envelope
-		if err := c.get(ctx, "/v1/log", q, &page); err != nil {
+		if err := c.get(ctx, at{"log"}, q, &page); err != nil {
 			return err
 		}
 		if len(page) == 0 {

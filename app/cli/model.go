@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -19,7 +18,7 @@ import (
 type models struct{ httpapi.ModelsView }
 
 func (c *Client) models(ctx context.Context) (m models, err error) {
-	return m, c.get(ctx, "/v1/models", nil, &m)
+	return m, c.get(ctx, at{"models"}, nil, &m)
 }
 
 func (m models) named(name string) (modelRow, bool) {
@@ -42,7 +41,7 @@ func (m models) usual() string {
 // modelRow is one of them.
 type modelRow struct{ httpapi.ModelView }
 
-func modelPath(name, rest string) string { return "/v1/models/" + url.PathEscape(name) + rest }
+func modelPath(name string, rest ...string) at { return append(at{"models", name}, rest...) }
 
 // none says that a model is not set up. It does not repeat the name: it may be a key
 // that was given in the wrong place.
@@ -227,7 +226,7 @@ func (e *env) modelAddCmd() *cobra.Command {
 			if _, there := m.named(conf.Name); there {
 				return fmt.Errorf("there is a model %s already\n  change it with 'glasshouse model edit %s'", one(conf.Name), one(conf.Name))
 			}
-			if err := c.call(ctx, "PUT", modelPath(conf.Name, ""), nil, conf, &m); err != nil {
+			if err := c.call(ctx, "PUT", modelPath(conf.Name), nil, conf, &m); err != nil {
 				return err
 			}
 			return e.showModel(m, conf.Name)
@@ -290,7 +289,7 @@ func (e *env) modelEditCmd() *cobra.Command {
 			if err := o.apply(&r.Config, cmd.Flags()); err != nil {
 				return err
 			}
-			if err := c.call(ctx, "PUT", modelPath(r.Name, ""), nil, r.Config, &m); err != nil {
+			if err := c.call(ctx, "PUT", modelPath(r.Name), nil, r.Config, &m); err != nil {
 				return err
 			}
 			return e.showModel(m, r.Name)
@@ -309,7 +308,7 @@ func (e *env) modelRemoveCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := c.call(cmd.Context(), "DELETE", modelPath(r.Name, ""), nil, nil, nil); err != nil {
+			if err := c.call(cmd.Context(), "DELETE", modelPath(r.Name), nil, nil, nil); err != nil {
 				return err
 			}
 			if m.Default == r.Name && len(m.Models) > 2 {
@@ -328,7 +327,7 @@ func (e *env) modelDefaultCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.post(cmd.Context(), "/v1/default-model", nil, map[string]string{"name": r.Name}, nil)
+			return c.post(cmd.Context(), at{"default-model"}, nil, map[string]string{"name": r.Name}, nil)
 		},
 	}
 }
@@ -360,7 +359,7 @@ func (e *env) modelTryCmd() *cobra.Command {
 				return err
 			}
 			var a httpapi.ModelTry
-			if err := c.post(ctx, modelPath(r.Name, "/try"), nil, nil, &a); err != nil {
+			if err := c.post(ctx, modelPath(r.Name, "try"), nil, nil, &a); err != nil {
 				return err
 			}
 			if !a.OK && !e.json {

@@ -35,7 +35,7 @@ It is never an argument, for those are seen by every program of this computer.`,
 				return err
 			}
 			if remove {
-				if err := c.call(ctx, "DELETE", modelPath(r.Name, "/key"), nil, nil, nil); err != nil {
+				if err := c.call(ctx, "DELETE", modelPath(r.Name, "key"), nil, nil, nil); err != nil {
 					return err
 				}
 				e.note("the keychain holds no key of %s any more", one(r.Name))
@@ -45,7 +45,7 @@ It is never an argument, for those are seen by every program of this computer.`,
 			if err != nil {
 				return err
 			}
-			if err := c.call(ctx, "PUT", modelPath(r.Name, "/key"), nil, map[string]string{"key": key}, nil); err != nil {
+			if err := c.call(ctx, "PUT", modelPath(r.Name, "key"), nil, map[string]string{"key": key}, nil); err != nil {
 				err = withoutKey(err, key)
 				if re := (*remoteError)(nil); errors.As(err, &re) && re.Code == domain.CodeUnavailable {
 					e.note("where there is no keychain: export MY_KEY=…; glasshouse model edit %s --key-env MY_KEY; glasshouse quit. The next command starts a core that knows it", one(r.Name))

@@ -63,7 +63,7 @@ func (e *env) showNet(ctx context.Context, session string) error {
 	}
 	if len(rows) == 0 {
 		if session != "" {
-			if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
+			if err := c.get(ctx, at{"sessions", session}, nil, nil); err != nil {
 				return err
 			}
 		}

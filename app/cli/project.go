@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +38,7 @@ the workspace is empty.`,
 			}
 			stop := e.showProgress(cmd.Context(), c)
 			var p httpapi.ProjectView
-			err = c.post(cmd.Context(), "/v1/projects", nil, in, &p)
+			err = c.post(cmd.Context(), at{"projects"}, nil, in, &p)
 			stop()
 			if err != nil {
 				return err
@@ -55,7 +54,7 @@ the workspace is empty.`,
 			}
 			var same httpapi.ProjectView
 			var re *remoteError
-			if err := c.get(cmd.Context(), "/v1/projects/"+url.PathEscape(p.Name), nil, &same); errors.As(err, &re) {
+			if err := c.get(cmd.Context(), at{"projects", p.Name}, nil, &same); errors.As(err, &re) {
 				e.note("there is another project %q: from now on name both by their ids", one(p.Name))
 			}
 			return nil
@@ -76,7 +75,7 @@ the workspace is empty.`,
 				return err
 			}
 			var ps []httpapi.ProjectView
-			if err := c.get(cmd.Context(), "/v1/projects", nil, &ps); err != nil {
+			if err := c.get(cmd.Context(), at{"projects"}, nil, &ps); err != nil {
 				return err
 			}
 			return e.print(ps, func(w io.Writer) {
@@ -97,7 +96,7 @@ the workspace is empty.`,
 				return err
 			}
 			var p httpapi.ProjectView
-			if err := c.get(cmd.Context(), "/v1/projects/"+args[0], nil, &p); err != nil {
+			if err := c.get(cmd.Context(), at{"projects", args[0]}, nil, &p); err != nil {
 				return err
 			}
 			return e.print(p, func(w io.Writer) {
@@ -115,7 +114,7 @@ the workspace is empty.`,
 			if err != nil {
 				return err
 			}
-			if err := c.call(cmd.Context(), "DELETE", "/v1/projects/"+args[0], nil, nil, nil); err != nil {
+			if err := c.call(cmd.Context(), "DELETE", at{"projects", args[0]}, nil, nil, nil); err != nil {
 				return err
 			}
 			e.note("moved to %s; 'glasshouse trash empty' frees its space", c.paths.Trash())
@@ -130,7 +129,7 @@ the workspace is empty.`,
 				return err
 			}
 			var out httpapi.Cancelled
-			if err := c.post(cmd.Context(), "/v1/projects/"+url.PathEscape(args[0])+"/cancel", nil, map[string]any{}, &out); err != nil {
+			if err := c.post(cmd.Context(), at{"projects", args[0], "cancel"}, nil, map[string]any{}, &out); err != nil {
 				return err
 			}
 			e.note("%s", map[string]string{"create": "given up; nothing of the project is left", "start": "given up; the machine is off"}[out.What])
@@ -173,7 +172,7 @@ func (e *env) machineCmd() *cobra.Command {
 				}
 				stop := e.showProgress(cmd.Context(), c)
 				defer stop()
-				return c.post(cmd.Context(), "/v1/projects/"+args[0]+"/machine/"+verb.name, nil, nil, nil)
+				return c.post(cmd.Context(), at{"projects", args[0], "machine", verb.name}, nil, nil, nil)
 			},
 		})
 	}
@@ -185,7 +184,7 @@ func (e *env) machineCmd() *cobra.Command {
 				return err
 			}
 			var m httpapi.MachineView
-			if err := c.get(cmd.Context(), "/v1/projects/"+args[0]+"/machine", nil, &m); err != nil {
+			if err := c.get(cmd.Context(), at{"projects", args[0], "machine"}, nil, &m); err != nil {
 				return err
 			}
 			return e.print(m, func(w io.Writer) {
@@ -213,7 +212,7 @@ func (e *env) imageCmd() *cobra.Command {
 			}
 			stop := e.showProgress(cmd.Context(), c)
 			var out httpapi.ImageView
-			err = c.post(cmd.Context(), "/v1/image", nil, nil, &out)
+			err = c.post(cmd.Context(), at{"image"}, nil, nil, &out)
 			stop()
 			if err != nil {
 				return err

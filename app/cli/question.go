@@ -38,7 +38,7 @@ type questions struct {
 // watch follows a session's questions from now on until stop is called.
 func (e *env) watch(ctx context.Context, c *Client, session string) (*questions, error) {
 	var info httpapi.Info
-	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
+	if err := c.get(ctx, at{"info"}, nil, &info); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -75,7 +75,7 @@ func (q *questions) see(ctx context.Context, p event.Payload) {
 	switch p := p.(type) {
 	case *event.ApprovalRequested:
 		var a approval.Approval
-		if q.c.get(ctx, "/v1/approvals/"+string(p.Approval), nil, &a) == nil && a.Outcome.State == approval.Pending {
+		if q.c.get(ctx, at{"approvals", string(p.Approval)}, nil, &a) == nil && a.Outcome.State == approval.Pending {
 			q.shown.Go(func() { q.prompt(ctx, a) })
 		} // one that cannot be looked at still waits elsewhere
 	case *event.ApprovalAnswered:
@@ -158,7 +158,7 @@ func (q *questions) prompt(ctx context.Context, a approval.Approval) {
 				q.taken = true
 				return
 			}
-			err := q.c.post(ctx, "/v1/approvals/"+string(a.ID)+"/answer", nil, typedAnswer(a, line), nil)
+			err := q.c.post(ctx, at{"approvals", string(a.ID), "answer"}, nil, typedAnswer(a, line), nil)
 			if err == nil || ctx.Err() != nil {
 				return
 			}

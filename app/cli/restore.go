@@ -79,7 +79,7 @@ func (e *env) restoreCmd() *cobra.Command {
 				of, err = c.projectID(ctx, project)
 			default:
 				var s httpapi.SessionAnswer
-				err = c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, &s)
+				err = c.get(ctx, at{"sessions", session}, nil, &s)
 				of = string(s.ProjectID)
 			}
 			if err != nil {
@@ -87,7 +87,7 @@ func (e *env) restoreCmd() *cobra.Command {
 			}
 			stop := e.showProgress(ctx, c)
 			var a httpapi.RestoreAnswer
-			err = c.post(ctx, "/v1/projects/"+url.PathEscape(of)+"/restore", url.Values{"wait": {"sealed"}}, in, &a)
+			err = c.post(ctx, at{"projects", of, "restore"}, url.Values{"wait": {"sealed"}}, in, &a)
 			stop()
 			switch {
 			case err != nil && ctx.Err() != nil:
@@ -210,7 +210,7 @@ func (c *Client) stepOf(ctx context.Context, session, step string) (id domain.St
 	} else {
 		q.Set("step_id", step)
 		var page []event.Envelope
-		err = c.get(ctx, "/v1/log", q, &page)
+		err = c.get(ctx, at{"log"}, q, &page)
 		for more, i := true, 0; err == nil && more && i < len(page); i++ {
 			more, err = visit(page[i])
 		}
@@ -221,7 +221,7 @@ func (c *Client) stepOf(ctx context.Context, session, step string) (id domain.St
 	case session == "":
 		return "", "", 0, fmt.Errorf("there is no step %s\n  'glasshouse --json log' names the steps' ids; with --session a step has a number", one(clip(step, 80)))
 	}
-	if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
+	if err := c.get(ctx, at{"sessions", session}, nil, nil); err != nil {
 		return "", "", 0, err
 	}
 	return "", "", 0, fmt.Errorf("the session %s has no step %s\n  'glasshouse log --session %s' shows what it did", one(session), one(clip(step, 80)), one(session))
@@ -231,7 +231,7 @@ func (c *Client) stepOf(ctx context.Context, session, step string) (id domain.St
 func (c *Client) every(ctx context.Context, q url.Values, f func(event.Envelope) (more bool, err error)) error {
 	q.Set("format", "ndjson")
 	q.Set("follow", "false")
-	b, err := c.open(ctx, "GET", "/v1/events", q, nil)
+	b, err := c.open(ctx, "GET", at{"events"}, q, nil)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (e *env) reviewCmd() *cobra.Command {
 				return err
 			}
 			var v project.ReviewView
-			if err := c.post(cmd.Context(), "/v1/projects/"+args[0]+"/reviews", nil, map[string]string{"remote": remote, "ref": ref}, &v); err != nil {
+			if err := c.post(cmd.Context(), at{"projects", args[0], "reviews"}, nil, map[string]string{"remote": remote, "ref": ref}, &v); err != nil {
 				return err
 			}
 			if err := e.print(v, func(w io.Writer) { showReview(w, v) }); err != nil {
@@ -50,7 +50,7 @@ func (e *env) reviewCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := c.get(cmd.Context(), "/v1/reviews", url.Values{"project_id": {id}}, &vs); err != nil {
+			if err := c.get(cmd.Context(), at{"reviews"}, url.Values{"project_id": {id}}, &vs); err != nil {
 				return err
 			}
 			name, err := c.projectNames(cmd.Context())
@@ -104,7 +104,7 @@ func (e *env) reviewCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := c.post(cmd.Context(), "/v1/reviews/"+args[0]+"/decisions", nil, map[string]string{"file": file, "unit": unit, "decision": string(d)}, &v); err != nil {
+				if err := c.post(cmd.Context(), at{"reviews", args[0], "decisions"}, nil, map[string]string{"file": file, "unit": unit, "decision": string(d)}, &v); err != nil {
 					return err
 				}
 				if err := e.print(v, func(w io.Writer) {
@@ -124,7 +124,7 @@ func (e *env) reviewCmd() *cobra.Command {
 
 func getReview(ctx context.Context, c *Client, id string) (project.ReviewView, error) {
 	var v project.ReviewView
-	return v, c.get(ctx, "/v1/reviews/"+id, nil, &v)
+	return v, c.get(ctx, at{"reviews", id}, nil, &v)
 }
 
 // findUnit turns a path and a number into ids. A number counts the file's
@@ -220,7 +220,7 @@ decided. What is accepted is pushed as one commit. If the branch moved meanwhile
 			}
 			in["remote"], in["ref"], in["message"] = remote, ref, message
 			var v project.PushView
-			if err := c.post(cmd.Context(), "/v1/reviews/"+args[0]+"/push", nil, in, &v); err != nil {
+			if err := c.post(cmd.Context(), at{"reviews", args[0], "push"}, nil, in, &v); err != nil {
 				return err
 			}
 			return e.print(v, func(w io.Writer) {

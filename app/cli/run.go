@@ -220,18 +220,18 @@ func (e *env) runAgent(cmd *cobra.Command, o runOptions, start turnStart, title 
 			}
 		}
 		if len(set) > 0 {
-			if err := c.call(ctx, "PATCH", "/v1/sessions/"+session, nil, set, nil); err != nil {
+			if err := c.call(ctx, "PATCH", at{"sessions", session}, nil, set, nil); err != nil {
 				return err
 			}
 		}
 	}
 	var s httpapi.SessionAnswer
-	if err := c.get(ctx, "/v1/sessions/"+session, nil, &s); err != nil {
+	if err := c.get(ctx, at{"sessions", session}, nil, &s); err != nil {
 		return err
 	}
 	err = e.turn(ctx, c, session, start, view{verbose: o.verbose, deltas: o.deltas, ask: true, stops: true})
 	if _, refused := err.(*remoteError); refused && made { //nolint:errorlint // of this very call
-		_ = c.post(context.WithoutCancel(ctx), "/v1/sessions/"+session+"/end", nil, nil, nil) // nothing was done in it
+		_ = c.post(context.WithoutCancel(ctx), at{"sessions", session, "end"}, nil, nil, nil) // nothing was done in it
 	}
 	if code, ended := err.(exitCode); err == nil || ended { //nolint:errorlint // of this very call
 		e.note("session %s; see the changes with 'glasshouse review open %s'", session, s.ProjectID)

@@ -53,7 +53,7 @@ func (e *env) sessionCmd() *cobra.Command {
 				return err
 			}
 			var ss []domain.Session
-			if err := c.get(cmd.Context(), "/v1/sessions", url.Values{"project_id": {id}}, &ss); err != nil {
+			if err := c.get(cmd.Context(), at{"sessions"}, url.Values{"project_id": {id}}, &ss); err != nil {
 				return err
 			}
 			if e.json {
@@ -81,7 +81,7 @@ func (e *env) sessionCmd() *cobra.Command {
 					continue
 				}
 				var a httpapi.SessionAnswer
-				if err := c.get(cmd.Context(), "/v1/sessions/"+string(s.ID), nil, &a); err != nil {
+				if err := c.get(cmd.Context(), at{"sessions", string(s.ID)}, nil, &a); err != nil {
 					return err
 				}
 				used[s.ID] = usedText(a.Spent)
@@ -103,7 +103,7 @@ func (e *env) sessionCmd() *cobra.Command {
 				return err
 			}
 			var s httpapi.SessionAnswer
-			if err := c.get(cmd.Context(), "/v1/sessions/"+args[0], nil, &s); err != nil {
+			if err := c.get(cmd.Context(), at{"sessions", args[0]}, nil, &s); err != nil {
 				return err
 			}
 			return e.print(s, func(w io.Writer) {
@@ -120,7 +120,7 @@ func (e *env) sessionCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.post(cmd.Context(), "/v1/sessions/"+args[0]+"/end", nil, nil, nil)
+			return c.post(cmd.Context(), at{"sessions", args[0], "end"}, nil, nil, nil)
 		},
 	}
 	var step string
@@ -131,7 +131,7 @@ func (e *env) sessionCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.post(cmd.Context(), "/v1/sessions/"+args[0]+"/cancel", nil, map[string]string{"step_id": step}, nil)
+			return c.post(cmd.Context(), at{"sessions", args[0], "cancel"}, nil, map[string]string{"step_id": step}, nil)
 		},
 	}
 	cancel.Flags().StringVar(&step, "step", "", "one step")
@@ -165,7 +165,7 @@ func newSession(ctx context.Context, c *Client, in newOne, checks []string) (s h
 	for _, code := range checks {
 		in.Checks = append(in.Checks, event.Check{Name: clip(code, 60), Code: code})
 	}
-	return s, c.post(ctx, "/v1/sessions", nil, in, &s)
+	return s, c.post(ctx, at{"sessions"}, nil, in, &s)
 }
 
 func clip(s string, n int) string {
@@ -188,7 +188,7 @@ func sessionFor(ctx context.Context, c *Client, session, project string) (string
 		return "", nil, err
 	}
 	return string(s.ID), func() {
-		_ = c.post(context.WithoutCancel(ctx), "/v1/sessions/"+string(s.ID)+"/end", nil, nil, nil)
+		_ = c.post(context.WithoutCancel(ctx), at{"sessions", string(s.ID), "end"}, nil, nil, nil)
 	}, nil
 }
 
@@ -274,16 +274,16 @@ func (e *env) exec(ctx context.Context, c *Client, session string, in map[string
 		return a, err
 	}
 	defer q.end()
-	if err := c.post(ctx, "/v1/sessions/"+session+"/exec", url.Values{"wait": {"ended"}}, in, &a); err != nil {
+	if err := c.post(ctx, at{"sessions", session, "exec"}, url.Values{"wait": {"ended"}}, in, &a); err != nil {
 		return a, err
 	}
 	for a.State == domain.StepAsking {
 		if err := q.wait(ctx, a.ApprovalID); err != nil {
 			return a, err
 		}
-		at := "/v1/sessions/" + session + "/steps/" + string(a.ExecutionID) + "/exec"
+		step := at{"sessions", session, "steps", string(a.ExecutionID), "exec"}
 		a = httpapi.ExecAnswer{}
-		if err := c.get(ctx, at, url.Values{"wait": {"ended"}}, &a); err != nil {
+		if err := c.get(ctx, step, url.Values{"wait": {"ended"}}, &a); err != nil {
 			return a, err
 		}
 	}
@@ -293,7 +293,7 @@ func (e *env) exec(ctx context.Context, c *Client, session string, in map[string
 // deniedBy says what denied a step: a mode, a rule, or, without a word more, a person.
 func (c *Client) deniedBy(ctx context.Context, sess string, id domain.StepID) string {
 	var v session.StepView
-	if c.get(ctx, "/v1/sessions/"+url.PathEscape(sess)+"/steps/"+url.PathEscape(string(id)), nil, &v) != nil || v.Decision.Decision != domain.Deny {
+	if c.get(ctx, at{"sessions", sess, "steps", string(id)}, nil, &v) != nil || v.Decision.Decision != domain.Deny {
 		return "denied"
 	}
 	return "denied" + by(v.Decision.Rule)

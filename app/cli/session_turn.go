@@ -53,7 +53,7 @@ used already included.`,
 				return err
 			}
 			var s httpapi.SessionAnswer
-			if err := c.call(cmd.Context(), "PATCH", "/v1/sessions/"+url.PathEscape(args[0]), nil, set, &s); err != nil {
+			if err := c.call(cmd.Context(), "PATCH", at{"sessions", args[0]}, nil, set, &s); err != nil {
 				return err
 			}
 			return e.print(s, func(w io.Writer) { showAgent(w, s) })
@@ -117,7 +117,7 @@ func (e *env) sessionStopCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.post(cmd.Context(), "/v1/sessions/"+url.PathEscape(args[0])+"/cancel", nil, nil, nil)
+			return c.post(cmd.Context(), at{"sessions", args[0], "cancel"}, nil, nil, nil)
 		},
 	}
 }
@@ -146,7 +146,7 @@ input.`,
 			if err != nil {
 				return err
 			}
-			return c.post(cmd.Context(), "/v1/sessions/"+url.PathEscape(args[0])+"/messages", nil, map[string]string{"text": text}, nil)
+			return c.post(cmd.Context(), at{"sessions", args[0], "messages"}, nil, map[string]string{"text": text}, nil)
 		},
 	}
 }
@@ -185,7 +185,7 @@ func (c *Client) newestTurn(ctx context.Context, session string) (turn domain.Tu
 	q := url.Values{"session_id": {session}, "limit": {fmt.Sprint(most)}, "tail": {"true"}}
 	for more := true; more; {
 		var page []event.Envelope
-		if err := c.get(ctx, "/v1/log", q, &page); err != nil {
+		if err := c.get(ctx, at{"log"}, q, &page); err != nil {
 			return "", 0, nil, err
 		}
 		for i := len(page) - 1; i >= 0; i-- {
@@ -212,7 +212,7 @@ func (c *Client) newestTurn(ctx context.Context, session string) (turn domain.Tu
 		slices.Reverse(set)
 		return turn, before, set, nil
 	}
-	if err := c.get(ctx, "/v1/sessions/"+url.PathEscape(session), nil, nil); err != nil {
+	if err := c.get(ctx, at{"sessions", session}, nil, nil); err != nil {
 		return "", 0, nil, err
 	}
 	return "", 0, nil, fmt.Errorf("no agent has worked in the session %s\n  'glasshouse run --session %s' lets one", one(session), one(session))

@@ -26,7 +26,7 @@ func (c *Client) follow(ctx context.Context, q url.Values, after int64, f func(e
 	fails := 0
 	for {
 		q.Set("after", strconv.FormatInt(after, 10))
-		b, err := c.open(ctx, "GET", "/v1/events", q, nil)
+		b, err := c.open(ctx, "GET", at{"events"}, q, nil)
 		if err == nil {
 			fails = 0
 			sc := bufio.NewScanner(b)
@@ -78,7 +78,7 @@ func (e *env) showProgress(ctx context.Context, c *Client) (stop func()) {
 		var info struct {
 			Latest int64 `json:"latest_event_id"`
 		}
-		if c.get(ctx, "/v1/info", nil, &info) != nil {
+		if c.get(ctx, at{"info"}, nil, &info) != nil {
 			return
 		}
 		_ = c.follow(ctx, url.Values{"types": {"machine.progress,machine.state"}, "transient": {"true"}}, info.Latest, func(ev event.Envelope) (bool, error) {

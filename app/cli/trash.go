@@ -21,7 +21,7 @@ func (e *env) trashCmd() *cobra.Command {
 				return err
 			}
 			var t httpapi.Trash
-			if err := c.get(cmd.Context(), "/v1/trash", nil, &t); err != nil {
+			if err := c.get(cmd.Context(), at{"trash"}, nil, &t); err != nil {
 				return err
 			}
 			return e.print(t, func(w io.Writer) {
@@ -40,7 +40,7 @@ func (e *env) trashCmd() *cobra.Command {
 				return err
 			}
 			var t httpapi.Trash
-			if err := c.call(cmd.Context(), http.MethodDelete, "/v1/trash", nil, nil, &t); err != nil {
+			if err := c.call(cmd.Context(), http.MethodDelete, at{"trash"}, nil, nil, &t); err != nil {
 				return err
 			}
 			return e.print(t, func(w io.Writer) { fmt.Fprintf(w, "removed %d entries, %s\n", len(t.Entries), mib(t.Bytes)) })

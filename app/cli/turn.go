@@ -45,13 +45,13 @@ type view struct {
 // turn starts a turn, shows its timeline and ends with its result.
 func (e *env) turn(ctx context.Context, c *Client, session string, start turnStart, v view) error {
 	var info httpapi.Info
-	if err := c.get(ctx, "/v1/info", nil, &info); err != nil {
+	if err := c.get(ctx, at{"info"}, nil, &info); err != nil {
 		return err
 	}
 	var t struct {
 		Turn domain.TurnID `json:"turn_id"`
 	}
-	if err := c.post(ctx, "/v1/sessions/"+session+"/turns", nil, start, &t); err != nil {
+	if err := c.post(ctx, at{"sessions", session, "turns"}, nil, start, &t); err != nil {
 		if ctx.Err() != nil {
 			return (&follower{session: session}).left("")
 		}
@@ -86,7 +86,7 @@ func (e *env) followTurn(ctx context.Context, c *Client, session string, turn do
 	f := &follower{e: e, c: c, session: session, turn: turn, after: after, view: v, tl: newTimeline(e.out), waits: newWaiting()}
 	f.tl.verbose = v.verbose
 	f.tl.whole = func(b event.Blob) (parts []event.ModelPart, err error) {
-		return parts, c.get(ctx, "/v1/blobs/"+url.PathEscape(b.Sha256), nil, &parts)
+		return parts, c.get(ctx, at{"blobs", b.Sha256}, nil, &parts)
 	}
 	f.tl.how = c.actor != "demo" && !v.ask // which answers by itself
 	beside, own := f.tl.s.beside(e.err), *e
@@ -251,7 +251,7 @@ func (f *follower) pressed(ctx context.Context) bool {
 	case 2:
 		fmt.Fprintln(f.e.err, "stopping the turn…")
 		go func() {
-			if err := f.c.post(ctx, "/v1/sessions/"+f.session+"/cancel", nil, nil, nil); err != nil && ctx.Err() == nil {
+			if err := f.c.post(ctx, at{"sessions", f.session, "cancel"}, nil, nil, nil); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(f.e.err, "it was not stopped: "+safe(err.Error(), true))
 				f.mu.Lock()
 				f.press = 0

@@ -42,7 +42,7 @@ func (e *env) fits(ctx context.Context, c *Client) error {
 
 // info reads what the core says of itself; what is no such answer is an error.
 func (c *Client) info(ctx context.Context, out *httpapi.Info) error {
-	b, err := c.open(ctx, http.MethodGet, "/v1/info", nil, nil)
+	b, err := c.open(ctx, http.MethodGet, at{"info"}, nil, nil)
 	if err != nil {
 		return err
 	}
