@@ -129,18 +129,41 @@ func (s *Service) check(r *CreateRequest) error {
 	case r.Branch != "":
 		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/branch", What: "a branch can be chosen of an address only; a folder comes with the branch it is on", Hint: "give no branch, or the folder as file:///PATH"}
 	}
-	if r.Name = strings.TrimSpace(r.Name); r.Name == "" {
+	if r.Name == "" {
 		switch {
 		case r.Source == "":
 			return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: "a project without a source needs a name", Hint: "give it one"}
 		case address:
-			r.Name = git.AddressName(r.Source)
+			r.Name = strings.TrimSpace(git.AddressName(r.Source))
 		default:
-			r.Name = filepath.Base(r.Source)
+			r.Name = strings.TrimSpace(filepath.Base(r.Source))
 		}
 	}
-	if r.Name == "" || r.Name == "." || len(r.Name) > 100 || !utf8.ValidString(r.Name) || strings.ContainsFunc(r.Name, unsafeRune) {
-		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: fmt.Sprintf("the name %q cannot be used", clip(r.Name, 200)), Hint: "give 1 to 100 characters that can be printed"}
+	return checkName(r.Name)
+}
+
+// checkName refuses a name for a new project that could not be typed, or would be read as
+// something else: in a command line, in a path, or by a person. Projects that are there
+// keep theirs.
+func checkName(name string) error {
+	bad := func(why, hint string) error {
+		return &domain.Error{Code: domain.CodeInvalid, Pointer: "/name", What: fmt.Sprintf("a project cannot be called %q: %s", clip(name, 200), why), Hint: hint}
+	}
+	switch {
+	case name == "":
+		return bad("that is no name", "give 1 to 100 characters that can be printed")
+	case len(name) > 100:
+		return bad("it is longer than 100 bytes", "give a shorter name")
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unsafeRune):
+		return bad("it holds characters that cannot be printed", "give 1 to 100 characters that can be printed")
+	case strings.TrimSpace(name) != name:
+		return bad("it begins or ends with a space", "leave the space out")
+	case name == "." || name == "..":
+		return bad("that is a folder", "give another name")
+	case strings.HasPrefix(name, "-"):
+		return bad("commands would take it for an option", "give a name that begins with another character")
+	case strings.Contains(name, "/"):
+		return bad("it holds a /", "give a name of one part, without a /")
 	}
 	return nil
 }

@@ -201,6 +201,16 @@ func TestCreateRefuses(t *testing.T) {
 		"invisible character":  {CreateRequest{Name: "a\u202eb"}, "/name"},
 		"no UTF-8":             {CreateRequest{Name: "a\xffb"}, "/name"},
 		"too long":             {CreateRequest{Name: strings.Repeat("x", 101)}, "/name"},
+		"an option":            {CreateRequest{Name: "--json"}, "/name"},
+		"a path":               {CreateRequest{Name: "shop/rules"}, "/name"},
+		"here":                 {CreateRequest{Name: "."}, "/name"},
+		"above":                {CreateRequest{Name: ".."}, "/name"},
+		"a space before":       {CreateRequest{Name: " shop"}, "/name"},
+		"a space behind":       {CreateRequest{Name: "shop\u00a0"}, "/name"},
+		"a space alone":        {CreateRequest{Name: " "}, "/name"},
+		"of a folder":          {CreateRequest{Source: "/tmp/-rf"}, "/name"},
+		"of the root":          {CreateRequest{Source: "/"}, "/name"},
+		"of an address":        {CreateRequest{Source: "https://host.example/-x.git"}, "/name"},
 		"no name, no source":   {CreateRequest{}, "/name"},
 		"unknown machine kind": {CreateRequest{Name: "x", Kind: "cloud"}, "/machine_kind"},
 	} {
@@ -212,6 +222,22 @@ func TestCreateRefuses(t *testing.T) {
 	}
 	if len(h.types()) != 0 {
 		t.Errorf("something was recorded: %v", h.types())
+	}
+	for _, name := range []string{"x", "My shop (2)", "x?y", "50%", "a-", "...", ".hidden", "größe", strings.Repeat("x", 100)} {
+		if err := checkName(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	// One that is there keeps its name, and goes by it or its id.
+	old := domain.Project{ID: "p_older", Name: "-old/one ", Kind: "local", Machine: "molder"}
+	if err := h.svc.append(h.ctx(), old.ID, "person", &event.ProjectCreated{Project: old}, &event.ProjectImported{}); err != nil {
+		t.Fatal(err)
+	}
+	h.restart()
+	for _, id := range []domain.ProjectID{old.ID, domain.ProjectID(old.Name)} {
+		if p, err := h.svc.Get(id); err != nil || p.Name != old.Name {
+			t.Errorf("%q: %+v %v", id, p, err)
+		}
 	}
 	for in, want := range map[string]string{"My Project!": "my-project", "äöü": "workspace", "--a--b--": "a-b", strings.Repeat("ab-", 30): strings.TrimSuffix(strings.Repeat("ab-", 14)[:40], "-")} {
 		if got := hostname(in); got != want {
