@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
 )
 
@@ -107,6 +108,7 @@ the workspace is empty.`,
 			})
 		},
 	}
+	var yes *bool
 	del := &cobra.Command{
 		Use: "delete PROJECT", Short: "Stop a project's machine and move it to the trash; the source stays", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,13 +116,27 @@ the workspace is empty.`,
 			if err != nil {
 				return err
 			}
-			if err := c.call(cmd.Context(), "DELETE", at{"projects", args[0]}, nil, nil, nil); err != nil {
+			var p domain.Project
+			if err := c.get(cmd.Context(), at{"projects", args[0]}, nil, &p); err != nil {
+				return err
+			}
+			if !*yes {
+				if err := e.sure(cmd.Context(), fmt.Sprintf("Delete project %s? Its machine and workspace go to the trash.", one(p.Name))); err != nil {
+					return err
+				}
+			}
+			// By its id: what was asked about goes, whatever is called so meanwhile.
+			if err := c.call(cmd.Context(), "DELETE", at{"projects", string(p.ID)}, nil, nil, nil); err != nil {
+				return err
+			}
+			if err := e.print(map[string]any{"id": p.ID, "name": p.Name}, func(w io.Writer) { fmt.Fprintf(w, "deleted project %s, %s\n", one(p.Name), p.ID) }); err != nil {
 				return err
 			}
 			e.note("moved to %s; 'glasshouse trash empty' frees its space", c.paths.Trash())
 			return nil
 		},
 	}
+	yes = yesFlag(del)
 	giveUp := &cobra.Command{
 		Use: "cancel PROJECT", Short: "Give up the making of a project, or the start of its machine", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
