@@ -169,6 +169,11 @@ func (s *Service) Start(ctx context.Context, id domain.SessionID, spec Spec, r s
 	if err != nil {
 		return "", err
 	}
+	if r.GoOn {
+		if err := s.began(ctx, id, spec.Kind); err != nil {
+			return "", err
+		}
+	}
 	spec.Model = v.Model
 	ag, err := s.cfg.Make(ctx, spec, rm)
 	if err != nil {
@@ -182,6 +187,35 @@ func (s *Service) Start(ctx context.Context, id domain.SessionID, spec Spec, r s
 	}
 	s.run(place, rm, ag, r.Prompt)
 	return rm.turn, nil
+}
+
+// errBegan ends the look for a turn at the first.
+var errBegan = errors.New("a turn began")
+
+// began says what to do instead where no agent of a kind has worked in a session: it would
+// be asked to go on with nothing.
+func (s *Service) began(ctx context.Context, id domain.SessionID, kind string) error {
+	err := s.cfg.Sessions.Fold(ctx, id, 0, func(e event.Envelope) error {
+		if e.Type != "turn.started" {
+			return nil
+		}
+		p, err := event.Decode(e)
+		if err != nil {
+			return err
+		}
+		if t, is := p.(*event.TurnStarted); is && t.Agent == kind {
+			return errBegan
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errBegan):
+		return nil
+	case err != nil:
+		return err
+	}
+	return domain.E(domain.CodeConflict, "no "+kind+" has worked in this session: there is nothing to go on with",
+		fmt.Sprintf("say what it should do: glasshouse run --session %s 'what to do'", id), nil)
 }
 
 // Resume goes on with the turns that an earlier core left. One that was taken up

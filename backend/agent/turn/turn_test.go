@@ -214,6 +214,38 @@ func TestHowTurnsEnd(t *testing.T) {
 	}
 }
 
+// To go on needs a turn of that agent before: nothing is made, asked or recorded for one
+// that has none.
+func TestGoOnNeedsATurnBefore(t *testing.T) {
+	b := newBench(t)
+	b.turn = func(context.Context, agent.Room, string) error { return nil }
+	s, other := b.session(), b.session()
+	refused := func(when string) {
+		t.Helper()
+		var e *domain.Error
+		made := len(b.made)
+		_, err := b.svc.Start(t.Context(), s, Spec{Kind: "model"}, session.TurnRequest{GoOn: true, Actor: "person"})
+		if !errors.As(err, &e) || e.Code != domain.CodeConflict || !strings.Contains(e.Hint, "glasshouse run --session "+string(s)+" '") || len(b.made) != made {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	refused("of an empty session")
+	b.start(other)
+	b.untilEnd(other, 1)
+	refused("where another session has a turn")
+	if _, err := b.svc.Start(t.Context(), s, Spec{Kind: "playbook"}, session.TurnRequest{Actor: "person"}); err != nil {
+		t.Fatal(err)
+	}
+	b.untilEnd(s, 1)
+	refused("after a playbook")
+	b.start(s)
+	b.untilEnd(s, 2)
+	if _, err := b.svc.Start(t.Context(), s, Spec{Kind: "model"}, session.TurnRequest{GoOn: true, Actor: "person"}); err != nil {
+		t.Errorf("after a turn of a model: %v", err)
+	}
+	b.untilEnd(s, 3)
+}
+
 func TestWhatCannotStart(t *testing.T) {
 	b := newBench(t)
 	b.turn = func(ctx context.Context, _ agent.Room, _ string) error { <-ctx.Done(); return context.Cause(ctx) }
