@@ -24,7 +24,8 @@ with --before to what they were before it:
   glasshouse restore --session s_… 12            after step 12 of that session
   glasshouse restore --session s_… 12 --before   what step 12 did is gone, and all that came after it
   glasshouse restore st_…                        a step by its id, as 'glasshouse --json log' names it
-  glasshouse restore --project shop --checkpoint 4f6e…
+  glasshouse restore --project shop --checkpoint CHECKPOINT
+                                                 a checkpoint by all of its 40 digits, as 'glasshouse log' shows it
 
 What is there now is kept in a checkpoint first, and the command that brings it back is
 printed. A restore is a step like any other: of the session whose step is named, or of a
@@ -81,6 +82,10 @@ func (e *env) restoreCmd() *cobra.Command {
 				var s httpapi.SessionAnswer
 				err = c.get(ctx, at{"sessions", session}, nil, &s)
 				of = string(s.ProjectID)
+				if err == nil && s.State == domain.SessionEnded {
+					in.Session = "" // as with a step of one that has ended
+					e.note("the session %s has ended; the restore stands in a new one", one(session))
+				}
 			}
 			if err != nil {
 				return err
@@ -95,13 +100,13 @@ func (e *env) restoreCmd() *cobra.Command {
 			case err != nil:
 				return err
 			}
-			return e.restored(of, to, a)
+			return e.restored(to, a)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&session, "session", "", "session whose step is meant by its number")
+	f.StringVar(&session, "session", "", "session whose step is meant by its number, or in which that to a --checkpoint stands")
 	f.BoolVar(&before, "before", false, "the state before the step, not the one after it")
-	f.StringVar(&checkpoint, "checkpoint", "", "a checkpoint in the place of a step")
+	f.StringVar(&checkpoint, "checkpoint", "", "a checkpoint in the place of a step: all of its 40 digits, as 'glasshouse log' shows it")
 	f.StringVar(&project, "project", "", "the project that --checkpoint is of")
 	return cmd
 }
@@ -126,7 +131,7 @@ func restoreLine(args []string, session, project, checkpoint string, before bool
 }
 
 // restored prints what came of a restore.
-func (e *env) restored(project, to string, a httpapi.RestoreAnswer) error {
+func (e *env) restored(to string, a httpapi.RestoreAnswer) error {
 	if a.Outcome != domain.OutcomeOK {
 		what := "nothing was restored"
 		if a.Outcome != "" {
@@ -141,7 +146,7 @@ func (e *env) restored(project, to string, a httpapi.RestoreAnswer) error {
 			what += ": " + strings.Join(a.Logs, "\n  ")
 		}
 		if a.Before != "" {
-			what += "\n  what was there before: " + undo(project, a.Before)
+			what += "\n  what was there before: " + undo(a)
 		}
 		return errors.New(what)
 	}
@@ -172,12 +177,13 @@ func (e *env) restored(project, to string, a httpapi.RestoreAnswer) error {
 		for _, l := range a.Logs {
 			fmt.Fprintf(w, "  %s\n", one(l))
 		}
-		fmt.Fprintf(w, "what was there is kept in checkpoint %s; to bring it back:\n  %s\n", one(a.Before), undo(project, a.Before))
+		fmt.Fprintf(w, "what was there is kept in checkpoint %s; to bring it back:\n  %s\n", one(a.Before), undo(a))
 	})
 }
 
-func undo(project, checkpoint string) string {
-	return "glasshouse restore --project " + one(project) + " --checkpoint " + one(checkpoint)
+// undo stands in the timeline of what it undoes.
+func undo(a httpapi.RestoreAnswer) string {
+	return "glasshouse restore --session " + one(string(a.Session)) + " --checkpoint " + one(a.Before)
 }
 
 // stepOf finds a step by its id, or by its number in a session, and its project.

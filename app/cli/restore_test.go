@@ -71,10 +71,21 @@ func TestRestore(t *testing.T) {
 		if r.code != 0 || len(sent) != before+1 || sent[before] != c.sent {
 			t.Errorf("%q: %d %s, sent %q", c.args, r.code, r.err, sent[before:])
 		}
-		has(t, r.out, c.says, "  modify   a\\x1b[31m\n", "  rename   old → new\n", "  add      f99\n", "  and 1,134 more\n", "kept in checkpoint "+keptBefore, "\n  glasshouse restore --project p_1 --checkpoint "+keptBefore+"\n")
+		has(t, r.out, c.says, "  modify   a\\x1b[31m\n", "  rename   old → new\n", "  add      f99\n", "  and 1,134 more\n", "kept in checkpoint "+keptBefore, "\n  glasshouse restore --session s_9 --checkpoint "+keptBefore+"\n")
 		if strings.Contains(r.out, "f100") {
 			t.Errorf("too much is named: %s", r.out)
 		}
+	}
+	// One that has ended takes nothing more: what undoes a restore still goes.
+	d.answer["GET /v1/sessions/s_9"] = reply{200, `{"id":"s_9","project_id":"p_1","state":"ended"}`}
+	before := len(d.called("POST", restoreDoor))
+	if r := line(t, "", "restore", "--session", "s_9", "--checkpoint", keptBefore); r.code != 0 || !strings.Contains(r.err, "s_9 has ended; the restore stands in a new one") ||
+		d.called("POST", restoreDoor)[before] != `{"checkpoint":"`+keptBefore+`"}` {
+		t.Errorf("%+v %q", r, d.called("POST", restoreDoor)[before:])
+	}
+	// The help's own words are no example that is refused.
+	if h := line(t, "", "restore", "--help"); strings.Contains(h.out, "4f6e") || !strings.Contains(h.out, "all of its 40 digits, as 'glasshouse log' shows it") {
+		t.Errorf("%+v", h)
 	}
 	r := line(t, "", "--json", "restore", "st_b")
 	var a struct {
@@ -145,7 +156,7 @@ func TestRestoreThatCannotBe(t *testing.T) {
 	if r.code != 1 || r.out != "" {
 		t.Errorf("%+v", r)
 	}
-	has(t, r.err, "the restore ended unknown: the connection broke", "glasshouse restore --project p_1 --checkpoint "+keptBefore)
+	has(t, r.err, "the restore ended unknown: the connection broke", "glasshouse restore --session s_9 --checkpoint "+keptBefore)
 	d.restores(200, `{"session_id":"s_9","state":"denied","logs":["step 3 of session s_2 is at work in the workspace"]}`)
 	if r := line(t, "", "restore", "st_a"); r.code != 1 || !strings.Contains(r.err, "nothing was restored: step 3 of session s_2 is at work") {
 		t.Errorf("%+v", r)
