@@ -64,6 +64,8 @@ export interface Step {
   rss?: number
   /** Paths the checkpoint could not hold. */
   missed?: string[]
+  /** It puts back what was there before an earlier restore of its session: the number of that. */
+  undoes?: number
   /** The checkpoint is the same as the one before. */
   same?: boolean
   /** There are more changes than the list holds. */

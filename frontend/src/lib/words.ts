@@ -126,9 +126,10 @@ export const toolWord = (tool: string): string => (tool.startsWith('browser_') ?
 
 const VERBS: Record<string, string> = { exec: 'Run ', edit: 'Edit ', write: 'Write ', read: 'Read ', ask_user: 'Ask: ', list: 'List ', search: 'Search ', glob: 'Find ' }
 /** A step's title without the word that its tool says already. */
-export function stepObject(st: Pick<Step, 'tool' | 'title'> & Partial<Pick<Step, 'outcome'>>): string {
+export function stepObject(st: Pick<Step, 'tool' | 'title'> & Partial<Pick<Step, 'outcome' | 'undoes'>>): string {
   // Only a person goes back; what went wrong was not done.
   const to = st.tool === 'restore' ? /^restore (?:the workspace )?to (.+)$/is.exec(st.title)?.[1] : undefined
+  if (st.undoes) return st.outcome === 'ok' ? `You undid the restore of step ${st.undoes}` : `Undo the restore of step ${st.undoes}`
   if (to) return st.outcome === 'ok' ? `You restored the workspace to ${to}` : `Restore the workspace to ${to}`
   const verb = VERBS[st.tool]
   return verb && st.title.startsWith(verb) && st.title.length > verb.length ? st.title.slice(verb.length) : st.title

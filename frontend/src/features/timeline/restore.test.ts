@@ -46,7 +46,7 @@ it('says in numbers what a restore would change before it is done, does it, and 
   expect(document.activeElement?.textContent).toBe('Leave it')
   await waitFor(() => expect(panel.textContent).toContain('3 files change against the newest checkpoint: 1 changed back, 1 brought back, 1 deleted.'))
   expect(panel.textContent).toContain('kept as a checkpoint first')
-  expect(panel.textContent).toContain('Ignored files and .git stay')
+  expect(panel.textContent).toContain('Ignored files stay as they are. .git stays as it is; where it was destroyed, it is made anew.')
   expect(seen.filter((c) => c.method === 'POST')).toEqual([])
   await fireEvent.click(within(panel).getByRole('button', { name: 'Restore' }))
   await waitFor(() => expect(seen.filter((c) => c.method === 'POST').map((c) => c.body)).toEqual([{ step: 'st1', side: 'after', session_id: 's1' }]))
@@ -192,4 +192,33 @@ it('says of a session’s files what stands after a restore, and after its undo'
   store.take([step(6), ended(6, {}), ev('step.sealed', { commit: '1'.repeat(40), base: 'f'.repeat(40), tree: 't', changes: [change('c.txt')] }, of(6)),
     step(7, 'Restore', 'restore', {}), ended(7, { result: { checkpoint: '9'.repeat(40), before: '1'.repeat(40), files: 1 } }), ev('step.sealed', { commit: '2'.repeat(40), base: '1'.repeat(40), tree: 't', changes: [change('d.txt')] }, of(7))])
   expect(files()).toEqual(['modify d.txt 7', 'modify c.txt 6'])
+})
+
+it('says in its line and opened what became of a destroyed repository', async () => {
+  core({})
+  const told = (n: number, repository?: string) => [step(n, 'Restore to after step 1', 'restore', { checkpoint: C[1], label: 'after step 1' }), ended(n, { result: { checkpoint: C[1], before: C[n - 1], files: 2, ...(repository ? { repository } : {}) } }), sealed(n, [change('a.txt')])]
+  show(...did(1, change('a.txt')), ...told(2, 'made anew'), ...told(3, `it could not be made anew: ${HOSTILE}`), ...told(4))
+  const cells = (n: number) => row(n).textContent?.replaceAll('\u00a0', ' ') ?? ''
+  expect(cells(2)).toContain('new repository')
+  expect(cells(3)).toContain('no repository')
+  expect(cells(4)).not.toContain('repository')
+  await fireEvent.click(row(2))
+  expect((await screen.findByRole('note')).textContent).toBe('Its repository had been destroyed and was made anew, without the commits and branches made inside. What was left of the old one, if anything, is in .git/glasshouse-before.')
+  await fireEvent.click(row(2))
+  await fireEvent.click(row(3))
+  await waitFor(() => expect(screen.getByRole('note').textContent).toMatch(/^The files are back, but the repository is not known to be whole: it could not be made anew: .*Restoring again tries once more\.$/s))
+  expect(shown(document.body)).not.toMatch(HARMFUL)
+})
+
+it('names an undo after the restore it undoes', () => {
+  const back = (n: number, checkpoint: string, label: string) => [step(n, `restore to ${label}`, 'restore', { checkpoint, label }), ended(n, { result: { checkpoint, before: C[n - 1], files: 2 } }), sealed(n, [change('a.txt')])]
+  const { store } = show(...did(1, change('a.txt')), ...did(2, change('b.txt')), ...restored(3), ...back(4, C[2]!, 'checkpoint cccccccccccc'))
+  const words = (n: number) => row(n).querySelector('.title')?.textContent
+  expect(words(4)).toBe('You undid the restore of step 3')
+  // The same state asked for by the step it was after, and one that was before no restore, are no undo.
+  store.take([step(5, 'restore to after step 2', 'restore', { checkpoint: C[2], label: 'after step 2' }), step(6, 'restore to checkpoint 999999999999', 'restore', { checkpoint: '9'.repeat(40), label: 'checkpoint 999999999999' })])
+  expect([5, 6].map((n) => store.s.steps[`st${n}`]?.undoes)).toEqual([undefined, undefined])
+  // Until it is done it is not said to be.
+  store.take([step(7, 'restore to checkpoint dddddddddddd', 'restore', { checkpoint: C[3], label: 'checkpoint dddddddddddd' })])
+  expect(store.s.steps.st7?.undoes).toBe(4)
 })

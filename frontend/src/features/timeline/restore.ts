@@ -10,6 +10,14 @@ export function resultOf(step: Step): { checkpoint: string; before: string } | u
   return step.tool === 'restore' && step.outcome === 'ok' && typeof r?.before === 'string' && r.before !== '' ? { checkpoint: typeof r.checkpoint === 'string' ? r.checkpoint : '', before: r.before } : undefined
 }
 
+/** What a restore came to say of the repository, where .git was destroyed; undefined: nothing. */
+export function repositoryOf(step: Step): { text: string; word: string; whole: boolean } | undefined {
+  const said = (step.result as { repository?: unknown } | null | undefined)?.repository
+  if (step.tool !== 'restore' || typeof said !== 'string' || !said) return undefined
+  if (said === 'made anew') return { whole: true, word: 'new repository', text: 'Its repository had been destroyed and was made anew, without the commits and branches made inside. What was left of the old one, if anything, is in .git/glasshouse-before.' }
+  return { whole: false, word: 'no repository', text: `The files are back, but the repository is not known to be whole: ${said.replace(/[.\s]+$/, '')}. Restoring again tries once more.` }
+}
+
 /** What is asked of the core for a side of a step; undefined: there is no checkpoint of it. */
 export function wanted(step: Step, side: Side): { checkpoint: string } | { step: string; side: Side } | undefined {
   if (!step.commit) return undefined

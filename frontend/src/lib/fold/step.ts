@@ -13,7 +13,7 @@ export function foldStep(about: About, e: Envelope) {
   switch (type) {
     case 'step.requested': {
       if (!session || !e.step_id) break
-      s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', asks: 0, net: [], turn: d.turn_id }
+      s.steps[e.step_id] = { id: e.step_id, session: session.id, number: d.number, tool: d.tool, title: d.title, args: d.args, at: e.at, state: 'requested', asks: 0, net: [], turn: d.turn_id, ...undoing(about, d.tool, d.args) }
       if (d.key) calledAs(about, d.key, e.step_id)
       session.steps.push(e.step_id)
       session.busy.add(e.step_id)
@@ -70,6 +70,18 @@ export function foldStep(about: About, e: Envelope) {
       put.step({ state: d.state as 'denied' | 'cancelled' | 'expired', reason: d.reason, allowed: d.allowed })
       break
   }
+}
+
+/** Which restore of its session one undoes: the newest that was begun on what it puts back. */
+function undoing({ s, session }: About, tool: string, args: unknown): Pick<Step, 'undoes'> {
+  const { checkpoint, label } = (args ?? {}) as { checkpoint?: unknown; label?: unknown }
+  // One that was asked for by a step is named after that.
+  if (tool !== 'restore' || !session || typeof checkpoint !== 'string' || !checkpoint || (typeof label === 'string' && !label.startsWith('checkpoint '))) return {}
+  for (let i = session.steps.length - 1; i >= 0; i--) {
+    const x = s.steps[session.steps[i] ?? '']
+    if (x?.tool === 'restore' && x.outcome === 'ok' && (x.result as { before?: unknown } | null | undefined)?.before === checkpoint) return { undoes: x.number }
+  }
+  return {}
 }
 
 /** The steps whose changes stand, oldest first. */
