@@ -225,8 +225,10 @@ func (l *look) forced(rel string, force bool) error {
 	}
 	st, err := l.tree.Lstat(rel)
 	switch {
+	case err != nil && !scan.Gone(err) && force:
+		return unkept(rel, reason(err), true)
 	case err != nil && !scan.Gone(err):
-		return err
+		l.leave(rel, reason(err))
 	case err == nil && st.Dir():
 		// Of what is below it the rules have a say: it is recorded already.
 		l.x.removeFile(rel)
@@ -234,6 +236,7 @@ func (l *look) forced(rel string, force bool) error {
 		l.x.remove(rel, nil)
 	default:
 		delete(l.c.ignored, rel)
+		delete(l.c.left, rel)
 		l.file(rel, st, force)
 	}
 	return nil
@@ -272,6 +275,29 @@ func reason(err error) string {
 		return no.Error()
 	}
 	return err.Error()
+}
+
+// unkept says that what a restore would replace cannot be read, and what to do about it;
+// above: it is a folder over it that does not let in.
+func unkept(rel, why string, above bool) error {
+	up, _ := scan.Split(rel)
+	todo := "take it out of the way in the machine, and restore again"
+	switch {
+	case why == unix.EACCES.Error() && above && up != "":
+		todo = fmt.Sprintf("make its folder readable in the machine, e.g. chmod -R u+rwX %s, and restore again", quoted(up))
+	case why == unix.EACCES.Error() && !above:
+		todo = fmt.Sprintf("make it readable in the machine, e.g. chmod u+r %s, and restore again", quoted(rel))
+	}
+	return fmt.Errorf("%q cannot be read (%s), so it cannot be kept; %s", rel, why, todo)
+}
+
+// quoted is a path as a shell takes it for one word, and no option.
+func quoted(rel string) string {
+	plain := !strings.HasPrefix(rel, "-") && strings.Trim(rel, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+,@%-") == ""
+	if plain {
+		return rel
+	}
+	return "'./" + strings.ReplaceAll(rel, "'", `'\''`) + "'"
 }
 
 // result of a job.
@@ -316,7 +342,7 @@ feed:
 		case r.err != nil:
 			return nil, r.err
 		case r.left != "" && l.jobs[i].force:
-			return nil, fmt.Errorf("%q cannot be read (%s), so it cannot be kept", p, r.left)
+			return nil, unkept(p, r.left, false)
 		case r.left != "":
 			l.leave(p, r.left)
 		case r.gone:

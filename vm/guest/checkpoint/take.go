@@ -165,6 +165,12 @@ func (c *Checkpoints) look(ctx context.Context, full bool, also []string) (out l
 		}
 	}
 	l.once()
+	for i, j := range l.jobs {
+		// One that is recorded and has changed must be kept, too, or it is lost.
+		if _, ok := slices.BinarySearch(also, j.path); ok {
+			l.jobs[i].force = true
+		}
+	}
 	pack := len(l.jobs) > packFrom
 	if out.batch, err = c.store.Begin(pack); err != nil {
 		return out, fmt.Errorf("the checkpoint cannot be written: %w", err)

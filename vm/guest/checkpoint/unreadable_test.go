@@ -81,6 +81,31 @@ func TestUnreadable(t *testing.T) {
 		if r.files()["dir/f"] != "file 1" {
 			t.Fatal("not restored")
 		}
+		// One in the way of a file that comes back stops it before anything is done, and
+		// says what to do.
+		r.write("it's", "1")
+		fourth := r.take()
+		for _, x := range [][2]string{{"locked", "chmod u+r locked, and restore again"}, {"it's", `chmod u+r './it'\''s', and restore again`}, {"dir", "chmod -R u+rwX dir, and restore again"}} {
+			os.Chmod(r.path(x[0]), 0)
+			if _, err := r.c.Restore(bg, fourth.Commit); err == nil || !strings.Contains(err.Error(), "nothing was restored") || !strings.Contains(err.Error(), x[1]) {
+				t.Fatalf("%s: %v", x[0], err)
+			}
+			os.Chmod(r.path(x[0]), 0o755)
+			r.restore(fourth.Commit)
+		}
+		// An ignored file in git's index that cannot be reached is one that is not captured, too.
+		r.write(".gitignore", "dir/\n")
+		r.git("init", "-q")
+		r.git("add", "-f", "dir/f")
+		r.take()
+		os.Chmod(r.path("dir"), 0)
+		if got := r.take(); !slices.Contains(got.NotCaptured, "dir/f") {
+			t.Fatalf("not captured: %q", got.NotCaptured)
+		}
+		os.Chmod(r.path("dir"), 0o755)
+		if got := r.take(); len(got.NotCaptured) != 0 {
+			t.Fatalf("not captured: %q", got.NotCaptured)
+		}
 		r.fsck()
 	}
 	if left, _ := filepath.Glob(os.TempDir() + "/*/.glasshouse*"); len(left) != 0 {
