@@ -23,10 +23,11 @@ with --before to what they were before it:
 
   glasshouse restore --session s_… 12            after step 12 of that session
   glasshouse restore --session s_… 12 --before   what step 12 did is gone, and all that came after it
-  glasshouse restore st_…                        a step by its id, as 'glasshouse --json log' names it
+  glasshouse restore st_…                        a step by its id
   glasshouse restore --project shop --checkpoint CHECKPOINT
                                                  a checkpoint by all of its 40 digits, as 'glasshouse log' shows it
 
+'glasshouse session show' lists the last steps of a session, and which have a checkpoint.
 What is there now is kept in a checkpoint first, and the command that brings it back is
 printed. A restore is a step like any other: of the session whose step is named, or of a
 new one where that has ended. Nothing else may be at work in the project meanwhile. Files
@@ -225,7 +226,7 @@ func (c *Client) stepOf(ctx context.Context, session, step string) (id domain.St
 	case err != nil || id != "":
 		return id, project, number, err
 	case session == "":
-		return "", "", 0, fmt.Errorf("there is no step %s\n  'glasshouse --json log' names the steps' ids; with --session a step has a number", one(clip(step, 80)))
+		return "", "", 0, fmt.Errorf("there is no step %s\n  'glasshouse session show SESSION' lists the last steps with their ids; with --session a step has a number", one(clip(step, 80)))
 	}
 	if err := c.get(ctx, at{"sessions", session}, nil, nil); err != nil {
 		return "", "", 0, err

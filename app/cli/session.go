@@ -96,7 +96,7 @@ func (e *env) sessionCmd() *cobra.Command {
 	list.Flags().StringVar(&project, "project", "", "of one project")
 	list.Flags().BoolVar(&all, "all", false, "also the ended ones in which no agent worked, such as those of exec")
 	show := &cobra.Command{
-		Use: "show SESSION", Short: "Show a session and the text that tells a model where it works", Args: cobra.ExactArgs(1),
+		Use: "show SESSION", Short: "Show a session, its last steps, and the text that tells a model where it works", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := e.client(cmd.Context())
 			if err != nil {
@@ -106,9 +106,17 @@ func (e *env) sessionCmd() *cobra.Command {
 			if err := c.get(cmd.Context(), at{"sessions", args[0]}, nil, &s); err != nil {
 				return err
 			}
+			if e.json {
+				return e.print(s, nil)
+			}
+			steps, err := c.lastSteps(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
 			return e.print(s, func(w io.Writer) {
 				fmt.Fprintf(w, "id\t%s\nproject\t%s\nagent\t%s\nstate\t%s\nsteps\t%d\n", s.ID, s.ProjectID, s.Agent, s.State, s.Steps)
 				showAgent(w, s)
+				showSteps(w, s.Steps, steps)
 				fmt.Fprintf(w, "\n%s", s.Preset)
 			})
 		},
