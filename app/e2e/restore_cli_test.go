@@ -141,8 +141,9 @@ func TestRestoreByCommand(t *testing.T) {
 		if v.Title != "Restore" || v.ProjectID != p.ID {
 			t.Errorf("%+v", v)
 		}
-		if titles := payloads[*event.StepRequested](w, string(a.Session)); len(titles) != 1 || titles[0].Title != "Restore to after step 1 of session "+s {
-			t.Errorf("%d steps, %+v", len(titles), titles[0])
+		// With the one before, and what undid that: restores that belong to no session stand together.
+		if titles := payloads[*event.StepRequested](w, string(a.Session)); len(titles) != 3 || titles[2].Title != "Restore to after step 1 of session "+s {
+			t.Errorf("%d steps, the last %+v", len(titles), titles[len(titles)-1])
 		}
 
 		// What cannot be.
