@@ -274,6 +274,11 @@ ${[1, 2, 3, 4, 5, 6, 7, 8, 9].map((n) => `  - {say: "Step ${n}.", calls: [{tool:
     await expect(card).toContainText('$1.00')
     await expect(card).toContainText('$0.84')
     await themes(site)
+    // In a narrow column too the mode can be read while it works.
+    await page.setViewportSize({ width: 940, height: 768 })
+    const mode = page.getByRole('button', { name: 'Mode: Auto' }).locator('.cut').first()
+    await expect.poll(() => mode.evaluate((e) => e.scrollWidth - e.clientWidth)).toBe(0)
+    await page.setViewportSize({ width: 1280, height: 800 })
     await card.getByRole('button', { name: /^Go on/ }).click()
   })
   await test.step('at it the turn stops, and goes on with a larger one', async () => {
