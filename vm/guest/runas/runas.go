@@ -46,8 +46,16 @@ func User(uid, gid int) Func {
 		if err != nil {
 			return err
 		}
+		fed, err := feeding(cmd)
+		if err != nil {
+			return errors.Join(err, wait())
+		}
 		if err = cmd.Start(); err == nil {
+			fed.begin()
 			err = cmd.Wait()
+		}
+		if e := fed.end(); err == nil {
+			err = e
 		}
 		if e := wait(); err == nil || errors.Is(err, exec.ErrWaitDelay) && e != nil {
 			err = e
