@@ -189,7 +189,8 @@ func same(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// gitTree is the tree real git makes of the workspace, without attributes.
+// gitTree is the tree real git makes of the workspace, without attributes and without what
+// a killed restore leaves.
 func (r *rig) gitTree() string {
 	r.t.Helper()
 	dir := r.t.TempDir()
@@ -197,7 +198,7 @@ func (r *rig) gitTree() string {
 	os.MkdirAll(dir+"/o/info", 0o755)
 	os.WriteFile(dir+"/o/info/attributes", []byte("* -text -eol -filter -ident -working-tree-encoding\n"), 0o644)
 	env := []string{"GIT_DIR=" + dir + "/o", "GIT_WORK_TREE=" + r.ws, "GIT_INDEX_FILE=" + dir + "/index"}
-	run(r.t, r.ws, env, "git", "-c", "core.bare=false", "-c", "advice.addEmbeddedRepo=false", "add", "-A")
+	run(r.t, r.ws, env, "git", "-c", "core.bare=false", "-c", "advice.addEmbeddedRepo=false", "add", "-A", "--", ".", ":(exclude,glob)**/"+tmpName)
 	return strings.TrimSpace(run(r.t, r.ws, env, "git", "write-tree"))
 }
 

@@ -92,8 +92,8 @@ func (l *look) path(ctx context.Context, rel string) error {
 	parent := ""
 	for part := range strings.SplitSeq(rel, "/") {
 		at := scan.Join(parent, part)
-		if scan.Git(parent, part) {
-			return nil // of a nested repository
+		if scan.Git(parent, part) || part == tmpName {
+			return nil // of a nested repository; of a restore that was killed
 		}
 		if refused(part) {
 			if _, err := l.tree.Lstat(at); err == nil {
@@ -159,6 +159,7 @@ func (l *look) dir(ctx context.Context, rel string) error {
 	seen := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		switch {
+		case e.Name == tmpName: // see path
 		case refused(e.Name):
 			l.c.left[e.Path] = "git refuses the name"
 		case e.Ignored && e.Stat.Dir():
@@ -173,7 +174,7 @@ func (l *look) dir(ctx context.Context, rel string) error {
 				return err
 			}
 			if f := l.x.folder(rel); f != nil && f.files[e.Name] != nil {
-				l.x.remove(e.Path, nil) // it was a file
+				l.x.removeFile(e.Path)
 			}
 		case e.Stat.Regular(), e.Stat.Link():
 			seen[e.Name] = true
@@ -219,7 +220,7 @@ func (l *look) forced(rel string, force bool) error {
 		return nil
 	}
 	for part := range strings.SplitSeq(rel, "/") {
-		if refused(part) {
+		if refused(part) || part == tmpName {
 			return nil
 		}
 	}

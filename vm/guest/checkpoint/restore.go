@@ -23,7 +23,7 @@ import (
 )
 
 // tmpName is what a file is called while it is written; a killed restore may
-// leave one.
+// leave one. No checkpoint holds it.
 const tmpName = ".glasshouse-restore.tmp"
 
 // Restore makes the workspace equal to a checkpoint, taking one first. Files
@@ -84,6 +84,9 @@ func (c *Checkpoints) list(ctx context.Context, id objects.ID) (map[string]value
 			return // a checkpoint of former times may hold what a repair left
 		}
 		for part := range strings.SplitSeq(p, "/") {
+			if part == tmpName {
+				return // recorded before such files were left out
+			}
 			if refused(part) {
 				parse = fmt.Errorf("the checkpoint holds a path that may not be written: %.80q", p)
 				return
@@ -272,6 +275,11 @@ func (r *restorer) drop(rel string) error {
 		flags := 0
 		if isDir {
 			flags = unix.AT_REMOVEDIR
+			if in, err := r.c.tree.OpenDir(p); err == nil {
+				// What a killed restore left keeps no folder.
+				_ = unix.Unlinkat(in, tmpName, 0)
+				unix.Close(in)
+			}
 		}
 		err = unix.Unlinkat(dir, name, flags)
 		unix.Close(dir)

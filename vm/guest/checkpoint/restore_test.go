@@ -234,3 +234,28 @@ func TestTrackedFileBecomesAFolder(t *testing.T) {
 		os.Remove(r.path("other"))
 	}
 }
+
+// What a restore that was killed leaves is nobody's file: no checkpoint holds it, and it
+// keeps no folder.
+func TestLeftByAKilledRestore(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		r := setup(t, watched)
+		r.write("a", "1")
+		one := r.take()
+		r.write("d/f", "2")
+		r.write("d/"+tmpName, "half")
+		r.write(tmpName, "half")
+		two := r.take()
+		if got := r.inShadow("ls-tree", "-r", "--name-only", two.Commit); got != "a\nd/f\n" || len(two.NotCaptured) > 0 || two.Ignored > 0 {
+			t.Errorf("captured %q, %+v", got, two)
+		}
+		r.restore(one.Commit)
+		if _, err := os.Lstat(r.path("d")); !os.IsNotExist(err) {
+			t.Errorf("the folder stays: %v", err)
+		}
+		r.restore(two.Commit)
+		if cp := r.take(); cp.Tree != two.Tree {
+			t.Errorf("%s, not %s", cp.Tree, two.Tree)
+		}
+	}
+}
