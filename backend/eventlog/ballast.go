@@ -294,12 +294,19 @@ const (
 	openAgain = 50 * time.Millisecond
 )
 
+// mayBeFull is full, or that a mapped page could not be had: a file that was made longer
+// while others take each block as it gets free has none behind its end. A disk that is
+// broken says so too, and says it again.
+func mayBeFull(err error) bool {
+	return full(err) || sqliteCode(err) == sqlite3.SQLITE_IOERR_IN_PAGE
+}
+
 // opened opens a log; where the disk is so full that not even that is possible, what
 // the last run held is given up for it.
 func opened(dir string, open func() (*Log, error)) (*Log, error) {
 	l, err := open()
 	for range openTries {
-		if !full(err) {
+		if !mayBeFull(err) {
 			break
 		}
 		(&room{dir: dir, short: make(chan struct{}, 1)}).give()
@@ -307,7 +314,7 @@ func opened(dir string, open func() (*Log, error)) (*Log, error) {
 		if st, serr := os.Stat(wal); serr == nil {
 			_ = os.Truncate(wal, st.Size()) // lets go of what is behind its end, and of nothing else
 		}
-		if l, err = open(); full(err) {
+		if l, err = open(); mayBeFull(err) {
 			time.Sleep(openAgain)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // smallDisks runs f on small file systems of their own.
@@ -184,4 +187,37 @@ func TestRoomIsBounded(t *testing.T) {
 	if free*page > 2*mostPages {
 		t.Errorf("%d free pages are held", free)
 	}
+}
+
+// What says, while a log is opened, that there was no room is tried again; what else is
+// wrong is said at once.
+func TestOpenedTriesAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want int
+	}{
+		"no block behind a mapped page": {sqliteError(t, sqlite3.SQLITE_IOERR_IN_PAGE), 3},
+		"no room for the shared part":   {sqliteError(t, sqlite3.SQLITE_IOERR_SHMSIZE), 3},
+		"damage":                        {sqliteError(t, sqlite3.SQLITE_CORRUPT), 1},
+	} {
+		n := 0
+		_, err := opened(t.TempDir(), func() (*Log, error) {
+			if n++; n < 3 {
+				return nil, explain("The event log cannot be read", c.err)
+			}
+			return &Log{}, nil
+		})
+		if n != c.want || (err == nil) != (c.want > 1) {
+			t.Errorf("%s: opened %d times: %v", name, n, err)
+		}
+	}
+}
+
+// sqliteError is one with a code, as the database makes it.
+func sqliteError(t *testing.T, code int32) error {
+	t.Helper()
+	e := new(sqlite.Error)
+	f := reflect.ValueOf(e).Elem().FieldByName("code")
+	reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem().SetInt(int64(code))
+	return e
 }
