@@ -22,15 +22,15 @@ type Log struct {
 	opt  Options
 	lock *os.File
 
-	w    *sql.DB // one connection, used by the writer goroutine alone
-	r    *sql.DB // readers
+	w *sql.DB // one connection, used by the writer goroutine alone
+	r *sql.DB // readers
 	// What every transaction runs; parsing it each time would take a fifth of its time.
 	insert, head *sql.Stmt
-	reqs chan *request
-	stop chan struct{} // closed by Close: no new requests
-	done chan struct{} // closed when the writer goroutine ended
-	once sync.Once
-	cerr error
+	reqs         chan *request
+	stop         chan struct{} // closed by Close: no new requests
+	done         chan struct{} // closed when the writer goroutine ended
+	once         sync.Once
+	cerr         error
 
 	ring *ring // recent events, for live readers
 	room *room // held on the disk, so that what is needed on a full one can be written
