@@ -347,7 +347,7 @@ func TestOriginIsSuggested(t *testing.T) {
 		"https://git.example/team/shop.git":         "https://git.example/team/shop.git",
 		"git@git.example:team/shop.git":             "git@git.example:team/shop.git",
 		"https://pat:secret@git.example/team/x.git": "",
-		"../elsewhere":                              "",
+		"../elsewhere": "",
 	} {
 		src := source(t)
 		src.Git("remote", "add", "origin", origin)

@@ -32,8 +32,14 @@ func TestRepair(t *testing.T) {
 		"no packs":      {func(t *testing.T, ws string) { must(t, os.RemoveAll(ws+"/.git/objects/pack")) }, true, "config"},
 		"no HEAD":       {func(t *testing.T, ws string) { must(t, os.Remove(ws+"/.git/HEAD")) }, true, "config"},
 		"broken config": {func(t *testing.T, ws string) { write(t, ws+"/.git/config", "[core\n") }, true, "config"},
-		"a file":        {func(t *testing.T, ws string) { must(t, os.RemoveAll(ws+"/.git")); write(t, ws+"/.git", "gitdir: /nowhere\n") }, true, "."},
-		"a link":        {func(t *testing.T, ws string) { must(t, os.RemoveAll(ws+"/.git")); must(t, os.Symlink("/etc", ws+"/.git")) }, true, "."},
+		"a file": {func(t *testing.T, ws string) {
+			must(t, os.RemoveAll(ws+"/.git"))
+			write(t, ws+"/.git", "gitdir: /nowhere\n")
+		}, true, "."},
+		"a link": {func(t *testing.T, ws string) {
+			must(t, os.RemoveAll(ws+"/.git"))
+			must(t, os.Symlink("/etc", ws+"/.git"))
+		}, true, "."},
 		"killed before": {func(t *testing.T, ws string) {
 			must(t, os.RemoveAll(ws+"/.git/objects"))
 			must(t, os.MkdirAll(filepath.Join(ws, fresh, "objects"), 0o755))
