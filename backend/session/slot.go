@@ -43,12 +43,7 @@ func (p *place) isFirst() bool {
 }
 
 // wait returns when the slot is this place's or ctx ended.
-func (p *place) wait(ctx context.Context) {
-	select {
-	case <-p.first:
-	case <-ctx.Done():
-	}
-}
+func (p *place) wait(ctx context.Context) { waitFor(ctx, p.first) }
 
 // leave gives the place up, whether its turn came or not.
 func (p *place) leave() {

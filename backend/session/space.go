@@ -81,6 +81,7 @@ func (st *Step) occupy() error {
 	return nil
 }
 
+// waitFor returns when ch is closed or ctx ended.
 func waitFor(ctx context.Context, ch <-chan struct{}) {
 	select {
 	case <-ch:
