@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,23 +80,50 @@ func quit(ctx context.Context, now bool) (string, error) {
 		return "", err
 	}
 	c := socketClient(paths)
-	if !c.running(ctx) {
+	// One that begins does not answer yet, one that ends does not answer any more.
+	var pid int
+	if err := until(ctx, func() (bool, error) {
+		pid, err = core.Holder(paths)
+		return pid == 0 || c.running(ctx), err
+	}); errors.Is(err, errLate) {
+		return "", domain.E(domain.CodeUnavailable, fmt.Sprintf("the core (process %d) begins or ends since half a minute and does not answer", pid), "see its log in "+paths.Logs(), nil)
+	} else if err != nil {
+		return "", err
+	}
+	if pid == 0 {
 		return "nothing runs", nil
 	}
 	if err := c.post(ctx, at{"quit"}, nil, map[string]bool{"now": now}, nil); err != nil {
 		return "", err
 	}
-	for range 600 {
-		if !c.running(ctx) {
-			return "all machines are off; the core has ended", nil
+	// It has ended when its data are closed and anybody's to copy or to move, not when it
+	// has stopped to answer. Another command may have started the next one by then.
+	if err := until(ctx, func() (bool, error) {
+		now, err := core.Holder(paths)
+		return now != pid, err
+	}); errors.Is(err, errLate) {
+		return "", domain.E(domain.CodeUnavailable, fmt.Sprintf("the core (process %d) has not ended half a minute after it agreed to", pid), "see its log in "+paths.Logs(), nil)
+	} else if err != nil {
+		return "", err
+	}
+	return "all machines are off; the core has ended", nil
+}
+
+var errLate = errors.New("it takes longer than half a minute")
+
+// until asks again and again, for half a minute.
+func until(ctx context.Context, done func() (bool, error)) error {
+	for range 1500 {
+		if ok, err := done(); ok || err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-time.After(50 * time.Millisecond):
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return "", fmt.Errorf("the core still answers 30 seconds after it agreed to end; see its log in %s", paths.Logs())
+	return errLate
 }
 
 func (e *env) doctorCmd() *cobra.Command {

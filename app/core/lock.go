@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"glasshouse/app/config"
 	"glasshouse/backend/domain"
@@ -18,12 +20,17 @@ func lock(p config.Paths) (*os.File, error) {
 	if err != nil {
 		return nil, domain.E(domain.CodeUnavailable, "the core's lock cannot be opened", "check the permissions of "+p.Data, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		who := make([]byte, 32)
-		n, _ := f.ReadAt(who, 0)
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	// Who looks whether a core runs (Holder) holds the lock for a moment.
+	for tries := 0; errors.Is(err, syscall.EWOULDBLOCK) && tries < 20; tries++ {
+		time.Sleep(10 * time.Millisecond)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
+		who := read(f)
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, domain.E(domain.CodeConflict, fmt.Sprintf("a core is running already (process %s)", strings.TrimSpace(string(who[:n]))), "use it, or end it with 'glasshouse quit'", nil)
+			return nil, domain.E(domain.CodeConflict, fmt.Sprintf("a core is running already (process %s)", who), "use it, or end it with 'glasshouse quit'", nil)
 		}
 		return nil, err
 	}
@@ -32,4 +39,35 @@ func lock(p config.Paths) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+func read(f *os.File) string {
+	b := make([]byte, 32)
+	n, _ := f.ReadAt(b, 0)
+	return strings.TrimSpace(string(b[:n]))
+}
+
+// Holder is the process that is the core of a data folder, from before it opens anything
+// until it has closed all: longer than it answers. 0 = none is; -1 = one that has not
+// said its number yet.
+func Holder(p config.Paths) (pid int, err error) {
+	f, err := os.Open(p.Lock())
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, domain.E(domain.CodeUnavailable, "the core's lock cannot be opened", "check the permissions of "+p.Data, err)
+	}
+	defer f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if err == nil {
+		return 0, nil
+	}
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return 0, err
+	}
+	if pid, err = strconv.Atoi(read(f)); err != nil {
+		return -1, nil
+	}
+	return pid, nil
 }
