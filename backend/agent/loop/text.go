@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -93,24 +94,18 @@ func cutMiddle(s string, n int) string {
 // split gives each of some sizes its share of a total: what is small is whole, and the
 // large ones are cut to the same length.
 func split(sizes []int, most, total int) int {
-	share := most
-	for range 64 {
+	fits := func(share int) bool {
 		sum := 0
 		for _, n := range sizes {
 			sum += min(n, share)
 		}
-		if sum <= total || share <= 1 {
-			return max(1, share)
-		}
-		over, large := sum-total, 0
-		for _, n := range sizes {
-			if n >= share {
-				large++
-			}
-		}
-		share -= max(1, (over+max(1, large)-1)/max(1, large))
+		return sum <= total
 	}
-	return max(1, share)
+	if fits(most) {
+		return most
+	}
+	// The largest share that fits; one byte is the least.
+	return max(1, sort.Search(most, func(share int) bool { return !fits(share + 1) }))
 }
 
 func plural(n int, one, many string) string {

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,10 @@ func TestSplitIsFair(t *testing.T) {
 		{[]int{0, 0}, 10, 10, 10},
 		{[]int{1000, 1000, 1000}, 1000, 2, 1},
 		{nil, 16, 48, 16},
+		// None as large as the most that one may have, and more than all may have together.
+		{slices.Repeat([]int{3000}, 20), 16 << 10, 48 << 10, 2457},
+		{[]int{15000, 15000, 15000, 15000}, 16 << 10, 48 << 10, 12288},
+		{append(slices.Repeat([]int{1500}, 40), 16384), 16 << 10, 48 << 10, 1198},
 	} {
 		got := split(c.sizes, c.most, c.total)
 		sum := 0
