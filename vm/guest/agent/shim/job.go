@@ -130,6 +130,10 @@ func (j *job) launch() (err error) {
 			return err
 		}
 		reads[i], childs = r, append(childs, w)
+		if err := j.out[i].of(r); err != nil {
+			fail()
+			return err
+		}
 	}
 	if j.run, _, err = j.s.run.start(j.Cmd, childs); err != nil {
 		fail()
@@ -211,26 +215,25 @@ func (j *job) left() {
 }
 
 // drain waits for output that is still on its way: until the streams end, or
-// were quiet for a moment although somebody holds them.
+// were quiet for a moment although somebody holds them. The moment is counted in waits of
+// our own: while this process is stopped, nothing can come and nothing is quiet.
 func (j *job) drain() {
-	end := time.After(drainMax)
+	waits := int(drainMax / drainTick)
 	for _, o := range j.out {
 		if o == nil {
 			continue
 		}
-		ended := time.Now().UnixNano()
+		last := o.last.Load()
 	wait:
-		for {
-			left := quiet - time.Duration(time.Now().UnixNano()-max(o.last.Load(), ended))
-			if left <= 0 {
-				break
-			}
+		for calm := 0; calm < int(quiet/drainTick) && waits > 0; waits-- {
 			select {
 			case <-o.done:
 				break wait
-			case <-end:
-				break wait
-			case <-time.After(left):
+			case <-time.After(drainTick):
+			}
+			calm++
+			if now := o.last.Load(); now != last {
+				last, calm = now, 0
 			}
 		}
 	}

@@ -27,8 +27,9 @@ import (
 const (
 	quiet     = 50 * time.Millisecond  // without output after the command's end, while someone holds the pipe
 	drainMax  = 500 * time.Millisecond // at most this long
-	orphaned  = time.Minute            // an idle shim waits this long for a new worker
-	uses      = 500                    // executions in one shim's life
+	drainTick = 10 * time.Millisecond
+	orphaned  = time.Minute // an idle shim waits this long for a new worker
+	uses      = 500         // executions in one shim's life
 	termGrace = 2 * time.Second
 
 	defaultPids = 4096 // a fork bomb ends here

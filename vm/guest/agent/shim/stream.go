@@ -3,10 +3,14 @@
 package shim
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"glasshouse/vm/guest"
 )
@@ -23,8 +27,9 @@ type stream struct {
 	kept  atomic.Int64
 	last  atomic.Int64 // when output came last, Unix nanoseconds
 	done  chan struct{}
+	pipe  syscall.RawConn // nil where there is none: of a terminal
 
-	mu     sync.Mutex
+	mu     sync.Mutex // held from a read of the pipe until the bytes are counted
 	total  int64
 	ring   []byte
 	next   int
@@ -35,32 +40,109 @@ func newStream(path string, limit int64) *stream {
 	return &stream{limit: limit, path: path, done: make(chan struct{})}
 }
 
+// of says from which pipe the stream comes, before pump is called with it. seal then
+// finds what is left in the pipe.
+func (s *stream) of(r *os.File) error {
+	pipe, err := r.SyscallConn()
+	if err == nil {
+		s.pipe = pipe
+	}
+	return err
+}
+
 // pump reads r to its end. It owns r.
 func (s *stream) pump(r *os.File, notify func()) {
 	defer close(s.done)
 	defer r.Close()
 	buf := make([]byte, 64<<10)
+	read := s.fromTerminal
+	if s.pipe != nil {
+		read = s.fromPipe
+	}
 	for {
-		n, err := r.Read(buf)
+		n, grew, err := read(r, buf)
 		if n > 0 {
 			s.last.Store(time.Now().UnixNano())
-			if s.add(buf[:n]) {
+			if grew {
 				notify()
 			}
 			if s.win != nil {
 				s.win.pace(n)
 			}
 		}
-		if err != nil {
+		if err != nil || n <= 0 {
 			return // the end, or EIO of a terminal whose last user left
 		}
 	}
+}
+
+func (s *stream) fromTerminal(r *os.File, buf []byte) (n int, grew bool, err error) {
+	n, err = r.Read(buf)
+	if n > 0 {
+		grew = s.add(buf[:n])
+	}
+	return n, grew, err
+}
+
+func (s *stream) fromPipe(_ *os.File, buf []byte) (n int, grew bool, err error) {
+	werr := s.pipe.Read(func(fd uintptr) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n, err = readNow(fd, buf); errors.Is(err, unix.EAGAIN) {
+			return false
+		}
+		if n > 0 {
+			grew = s.put(buf[:n])
+		}
+		return true
+	})
+	if werr != nil {
+		return 0, false, werr
+	}
+	return n, grew, err
+}
+
+func readNow(fd uintptr, buf []byte) (int, error) {
+	for {
+		if n, err := unix.Read(int(fd), buf); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// rest takes what lies in the pipe, which is what the command wrote last: this process may
+// have had no time to read it, however long ago that was. s.mu is held.
+func (s *stream) rest() {
+	if s.pipe == nil {
+		return
+	}
+	// One that was read to its end is closed, and has no rest.
+	_ = s.pipe.Control(func(fd uintptr) {
+		left, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0) // who else holds it may write on and on
+		if err != nil {
+			return
+		}
+		buf := make([]byte, min(left, 64<<10))
+		for left > 0 {
+			n, err := readNow(fd, buf)
+			if err != nil || n <= 0 {
+				return
+			}
+			s.put(buf[:n])
+			left -= n
+		}
+	})
 }
 
 // add returns whether the spool grew.
 func (s *stream) add(p []byte) (grew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.put(p)
+}
+
+// put is add with s.mu held.
+func (s *stream) put(p []byte) (grew bool) {
 	if s.sealed || len(p) == 0 {
 		return false
 	}
@@ -105,11 +187,13 @@ func (s *stream) keep(p []byte) (n int, err error) {
 	return s.file.Write(p)
 }
 
-// seal says how the stream ended; what comes later is read and forgotten.
+// seal says how the stream ended, with all that was written to its pipe so far; what
+// comes later is read and forgotten.
 func (s *stream) seal() guest.StreamEnd {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.sealed {
+		s.rest()
 		s.sealed = true
 		if s.file != nil {
 			s.file.Close()

@@ -66,6 +66,42 @@ func TestStreamMakesItsFileLate(t *testing.T) {
 	}
 }
 
+// What a command wrote is there at its end, whether its pipe was read by then or not, and
+// while another process holds it.
+func TestStreamSealsWhatIsWritten(t *testing.T) {
+	for n := 0; n < 300; n++ {
+		dir := t.TempDir()
+		s := newStream(filepath.Join(dir, "s"), 1<<20)
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.of(r); err != nil {
+			t.Fatal(err)
+		}
+		read := n%3 > 0
+		if read {
+			go s.pump(r, func() {})
+		}
+		said := bytes.Repeat([]byte("said "), 1+n*40)
+		if _, err := w.Write(said); err != nil {
+			t.Fatal(err)
+		}
+		e := s.seal()
+		if _, err := w.WriteString("later"); err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := os.ReadFile(filepath.Join(dir, "s")); err != nil || e.Total != int64(len(said)) || !bytes.Equal(kept, said) {
+			t.Fatalf("round %d: of %d bytes %d were counted, %d kept (%v)", n, len(said), e.Total, len(kept), err)
+		}
+		w.Close()
+		if read {
+			<-s.done
+		}
+		r.Close()
+	}
+}
+
 // A full disk keeps the tail and blocks nobody.
 func TestStreamFullDisk(t *testing.T) {
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
