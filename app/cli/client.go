@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"glasshouse/app/config"
+	"glasshouse/app/core"
 	"glasshouse/backend/domain"
 	"glasshouse/vm/proc"
 )
@@ -94,11 +95,18 @@ func startCore(ctx context.Context, paths config.Paths) error {
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	for {
+		// Where another command's core answers, this one's is not left behind half begun: it
+		// would take the place of the other after a quit, when nobody wants one any more.
 		if c.running(ctx) {
-			return nil
+			if pid, err := core.Holder(paths); err == nil && pid == p.Pid() {
+				return nil
+			}
 		}
 		select {
 		case <-p.Done():
+			if c.running(ctx) {
+				return nil
+			}
 			code, _ := p.Wait()
 			if code != coreTaken {
 				return domain.E(domain.CodeUnavailable, "the core did not start: "+tail(logPath, at), "see "+logPath, nil)

@@ -364,6 +364,10 @@ func TestOneCore(t *testing.T) {
 			t.Errorf("a command that found no core: %v %s", err, outs[i])
 		}
 	}
+	// None that found the place taken is left half begun: it would take it after a quit.
+	if cores := w.cores(); len(cores) != 1 {
+		t.Errorf("the commands are done and there are %d cores: %v", len(cores), cores)
+	}
 	n := 0
 	for _, e := range w.Log(nil) {
 		if e.Type == "core.started" {

@@ -187,15 +187,19 @@ func killGuestd(t *testing.T, w *World, p httpapi.ProjectView) {
 		return
 	}
 	hit := 0
+	roots := pids(t, w, p)
 	ents, _ := os.ReadDir("/proc")
 	for _, e := range ents {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		argv := strings.Split(string(cmd), "\x00")
-		if len(argv) < 2 || !strings.HasSuffix(argv[0], "guestd") || argv[1] != "serve" || !inMachine(pid, pids(t, w, p)) {
+		argv := strings.Split(commandLine(pid), "\x00")
+		if len(argv) < 2 || !strings.HasSuffix(argv[0], "guestd") || argv[1] != "serve" || !inMachine(pid, roots) {
+			continue
+		}
+		// What the worker is about to run looks like the worker until it runs.
+		if of, alive := parent(pid); !alive || copies(pid, of) {
 			continue
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -216,12 +220,8 @@ func inMachine(pid int, roots map[string]int) bool {
 				return true
 			}
 		}
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return false
-		}
-		f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
-		if pid, err = strconv.Atoi(f[1]); err != nil || pid <= 1 {
+		of, alive := parent(pid)
+		if pid = of; !alive || pid <= 1 {
 			return false
 		}
 	}

@@ -149,26 +149,64 @@ func (w *World) Processes() (out []string) {
 // is: a child that the core has only just made looks like the core itself, environment and
 // all, until it runs a program of its own.
 func (w *World) programs() (pids []int) {
-	core := ""
-	if w.core != nil {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.core.Process.Pid))
-		core = string(b)
-	}
 	ents, _ := os.ReadDir("/proc")
 	for _, e := range ents {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || w.core != nil && pid == w.core.Process.Pid {
 			continue
 		}
-		if core != "" {
-			w.Until("a child of the core to run its program", func() bool {
-				b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-				return err != nil || string(b) != core
-			})
+		if w.core != nil {
+			w.Until("a child of the core to run its program", func() bool { return !copies(pid, w.core.Process.Pid) })
 		}
 		pids = append(pids, pid)
 	}
 	return pids
+}
+
+// cores lists the processes of this world that are its core, or begin as one.
+func (w *World) cores() (pids []int) {
+	ents, _ := os.ReadDir("/proc")
+	for _, e := range ents {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		argv := strings.Split(commandLine(pid), "\x00")
+		if len(argv) == 3 && filepath.Base(argv[0]) == filepath.Base(w.Bin) && argv[1] == "core" && bytes.Contains(env, []byte(w.Dir)) {
+			if of, alive := parent(pid); alive && !copies(pid, of) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+func commandLine(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(b)
+}
+
+// copies reports whether a process is a child that another has only just made, and runs
+// no program of its own yet.
+func copies(pid, of int) bool {
+	p, alive := parent(pid)
+	return alive && p == of && commandLine(pid) == commandLine(of)
+}
+
+// parent of a process that is there.
+func parent(pid int) (int, bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	at := bytes.LastIndexByte(b, ')') // a program's name may hold anything
+	if err != nil || at < 0 {
+		return 0, false
+	}
+	f := strings.Fields(string(b[at+1:]))
+	if len(f) < 2 || f[0] == "Z" {
+		return 0, false
+	}
+	of, err := strconv.Atoi(f[1])
+	return of, err == nil
 }
 
 // left lists the processes of this world that do not go away.
