@@ -316,7 +316,12 @@ func (w *Watcher) emit(changes []guest.PathChange, resync bool) {
 	w.bursting = len(changes) > burst
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	opening := !w.opened
+	w.opened = true
 	for s := range w.streams {
 		s.push(changes, w.epoch, resync, w.degraded)
+		if opening {
+			s.open()
+		}
 	}
 }

@@ -58,6 +58,17 @@ func (s *stream) push(changes []guest.PathChange, epoch uint64, resync, degraded
 	}
 }
 
+// open lets the first batch go out.
+func (s *stream) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.news = true
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
 // merge is two changes of a path as one; false when they cancel out.
 func merge(old, now guest.PathChange) (guest.PathChange, bool) {
 	switch {
@@ -99,7 +110,8 @@ func (s *stream) next() (guest.ChangeBatch, bool) {
 }
 
 // Watch streams changes until ctx ends; then the channel is closed. The first
-// batch carries the current epoch and no changes. Seq counts the batches of one
+// batch carries the current epoch and no changes, and comes once the folder was
+// looked at: whatever is written after it is told. Seq counts the batches of one
 // stream from 1.
 func (w *Watcher) Watch(ctx context.Context) (<-chan guest.ChangeBatch, error) {
 	if err := ctx.Err(); err != nil {
@@ -108,7 +120,7 @@ func (w *Watcher) Watch(ctx context.Context) (<-chan guest.ChangeBatch, error) {
 	w.mu.Lock()
 	s := &stream{
 		pending: map[string]guest.PathChange{}, wake: make(chan struct{}, 1),
-		epoch: w.epoch, degraded: w.degraded, news: true,
+		epoch: w.epoch, degraded: w.degraded, news: w.opened,
 	}
 	w.streams[s] = struct{}{}
 	w.mu.Unlock()

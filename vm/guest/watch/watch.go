@@ -54,6 +54,7 @@ type Watcher struct {
 	epoch    uint64
 	ui, cp   dirtySet
 	streams  map[*stream]struct{}
+	opened   bool // what was there at the start is known, so streams may begin
 
 	known    map[string]scan.Stat // of Run's goroutine; the truth
 	bursting bool                 // of Run's goroutine
@@ -191,6 +192,14 @@ func (w *Watcher) Run(ctx context.Context) error {
 			}
 			took, err := w.begin(ctx, first, &readers)
 			if err != nil {
+				if first && ctx.Err() == nil {
+					// A folder that is not there holds nothing: what is in it later is new.
+					first, w.known = false, map[string]scan.Stat{}
+					w.mu.Lock()
+					w.restart = true
+					w.mu.Unlock()
+					w.emit(nil, false)
+				}
 				if ctx.Err() == nil && !wait(time.Second) {
 					break
 				}
