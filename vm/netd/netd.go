@@ -216,7 +216,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 
-	srv := &http.Server{Handler: services(&c, lk), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{Handler: services(&c, lk), ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	go func() { _ = srv.Serve(ep) }()
 	closers = append(closers, func() { _ = srv.Close() })
 	go lk.acceptFDs(ctx, fd)

@@ -221,9 +221,13 @@ func (p *Process) reap(ctx context.Context, detached bool, timeout time.Duration
 	select {
 	case err = <-waited:
 	case <-deadline:
-		_ = p.Kill()
-		<-waited //nolint:errcheck // of what was killed the end says nothing
-		err = fmt.Errorf("%w after %s", ErrTimeout, timeout)
+		select {
+		case err = <-waited: // it was done in time, only nobody had looked
+		default:
+			_ = p.Kill()
+			<-waited //nolint:errcheck // of what was killed the end says nothing
+			err = fmt.Errorf("%w after %s", ErrTimeout, timeout)
+		}
 	case <-cancelled:
 		_ = p.Kill()
 		<-waited //nolint:errcheck // of what was killed the end says nothing
