@@ -23,6 +23,7 @@ type scripted struct {
 	mu sync.Mutex
 
 	exists, on, deaf bool
+	infoErr          error
 	startErr         error
 	stopErr          error
 	startGate        chan struct{} // Start waits for it, or for its context
@@ -80,6 +81,8 @@ func (s *scripted) Info(context.Context) (vm.Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.infoErr != nil:
+		return vm.Info{}, s.infoErr
 	case !s.exists:
 		return vm.Info{State: vm.StateAbsent}, nil
 	case !s.on:
@@ -352,11 +355,12 @@ func TestShutdownStopsWhatRuns(t *testing.T) {
 	s.ensure()
 	// Callers that go on asking while all is powered off start nothing again.
 	stop := make(chan struct{})
+	ctx := s.ctx()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for {
-				_, _ = s.f.Ensure(s.ctx(), s.p)
+				_, _ = s.f.Ensure(ctx, s.p)
 				select {
 				case <-stop:
 					return
@@ -456,9 +460,13 @@ func TestAdopt(t *testing.T) {
 			s := newStage(t)
 			s.on, s.deaf = tc.on, tc.deaf
 			ctx := s.ctx()
-			if tc.deaf { // the wait for an answer is the caller's to cut short
-				c, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			if tc.deaf { // the wait for an answer is the caller's to cut short, once it has begun
+				c, cancel := context.WithCancel(ctx)
 				defer cancel()
+				go func() {
+					s.until("a try to reach it", func() bool { return s.count(&s.dials) > 0 || c.Err() != nil })
+					cancel()
+				}()
 				ctx = c
 			}
 			_, up, err := s.f.Adopt(ctx, s.p)
@@ -508,13 +516,16 @@ func TestSupersededAgainAndAgain(t *testing.T) {
 		t.Fatalf("a restarted daemon waits %v, a fight ends at %v", pauseAfter(1), last)
 	}
 	for n := 1; n <= 3; n++ {
+		u.mu.Lock()
+		u.opened = time.Now().Add(time.Hour) // however long this takes, it was open for a moment
+		u.mu.Unlock()
 		s.w.Open() // somebody else takes it
 		s.until("its loss", func() bool { u.mu.Lock(); defer u.mu.Unlock(); return u.short == n })
 		s.until("the next channel", u.ready)
 	}
 	// One that lasted ends the count.
 	u.mu.Lock()
-	u.opened = u.opened.Add(-shortLife)
+	u.opened = time.Now().Add(-shortLife)
 	u.mu.Unlock()
 	s.w.Open()
 	s.until("its loss", func() bool { u.mu.Lock(); defer u.mu.Unlock(); return u.short == 0 })
@@ -529,9 +540,8 @@ func TestMachineDies(t *testing.T) {
 	if _, err := g.Stats(s.ctx()); !errors.Is(err, guest.ErrGone) {
 		t.Errorf("%v", err)
 	}
-	if got := s.recorded(); got[len(got)-1] != "off the machine ended by itself" {
-		t.Errorf("%v", got)
-	}
+	// A state holds from the moment it is seen; its record follows.
+	s.until("the record of its end", func() bool { got := s.recorded(); return got[len(got)-1] == "off the machine ended by itself" })
 	s.ensure()
 	if _, err := g.Stats(s.ctx()); err != nil { // the same link serves the next boot
 		t.Error(err)

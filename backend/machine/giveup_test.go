@@ -2,8 +2,8 @@ package machine
 
 import (
 	"context"
+	"sync"
 	"testing"
-	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/vm"
@@ -17,28 +17,26 @@ func TestGiveUp(t *testing.T) {
 	}
 	s.startGate = make(chan struct{})
 	errs := make(chan error, 4)
+	var queued sync.WaitGroup
 	for range 4 {
-		go func() { _, err := s.f.Ensure(s.ctx(), s.p); errs <- err }()
+		queued.Add(1)
+		ctx := &noticed{Context: s.ctx(), told: queued.Done}
+		go func() { _, err := s.f.Ensure(ctx, s.p); errs <- err }()
 	}
 	<-s.starting
-	time.Sleep(50 * time.Millisecond) // lets them queue up
+	queued.Wait() // one that comes after the end begins a start of its own
 	if ok, err := s.f.GiveUp(s.ctx(), s.p); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	s.is(vm.StateOff)
 	close(s.startGate)
-	given := 0
 	for range 4 {
-		if err := <-errs; err == nil {
-			continue // it came too late to be in the queue
-		} else if domain.CodeOf(err) == domain.CodeConflict {
-			given++
-		} else {
-			t.Error(err)
+		if err := <-errs; domain.CodeOf(err) != domain.CodeConflict {
+			t.Errorf("one who waited was told %v", err)
 		}
 	}
-	if given == 0 {
-		t.Error("nobody was told")
+	if n := s.count(&s.starts); n != 1 {
+		t.Errorf("%d starts", n)
 	}
 	// A machine that is on stays on.
 	s.ensure()

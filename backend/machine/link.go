@@ -16,6 +16,10 @@ import (
 // killed guestd is restarted within a second; more is needed on slow hosts.
 const reconnectWait = 45 * time.Second
 
+// lossWait is how long a channel whose call said that it is lost may take to end. It does
+// so at once; a computer that does nothing else for a while must not make an error of it.
+const lossWait = 15 * time.Second
+
 // Link is a guest.Guest that outlives single channels. Reads are repeated on a
 // new channel; executions are joined again at the byte where the old channel
 // stopped; a write is looked at before it is repeated. When the machine itself
@@ -79,7 +83,7 @@ func (l *Link) lost(ctx context.Context, g guest.Guest) bool {
 	// The channel's own end may come a moment after the call's error.
 	select {
 	case <-g.Done():
-	case <-time.After(2 * time.Second):
+	case <-time.After(lossWait):
 		return false
 	case <-ctx.Done():
 		return false
@@ -91,8 +95,6 @@ func (l *Link) lost(ctx context.Context, g guest.Guest) bool {
 // drop waits until the keeper has noticed that a channel is dead, so that current
 // waits for the next one instead of handing this one out again.
 func (l *Link) drop(ctx context.Context, g guest.Guest) {
-	limit := time.NewTimer(time.Second)
-	defer limit.Stop()
 	for {
 		l.u.mu.Lock()
 		noticed, fresh := l.u.cur != g, l.u.fresh
@@ -102,7 +104,7 @@ func (l *Link) drop(ctx context.Context, g guest.Guest) {
 		}
 		select {
 		case <-fresh:
-		case <-limit.C:
+		case <-l.u.f.ctx.Done(): // from now on no keeper notices anything
 			return
 		case <-ctx.Done():
 			return

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"glasshouse/vm"
 	"glasshouse/vm/guest"
@@ -273,12 +272,13 @@ func TestMachineEndsUnderACommand(t *testing.T) {
 func TestLinkAndAContextThatEnds(t *testing.T) {
 	s := newStage(t)
 	g := s.ensure()
-	s.with(func() { s.deaf = true })
+	// Nobody can say what it is at: the next channel is waited for as long as that lasts.
+	s.with(func() { s.deaf, s.infoErr = true, errors.New("no answer") })
 	s.w.Drop()
 	s.until("its loss", func() bool { return !s.f.unit(s.p).ready() })
 	cause := errors.New("a person's cancel")
-	ctx, cancel := context.WithCancelCause(context.Background())
-	time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
+	inner, cancel := context.WithCancelCause(context.Background())
+	ctx := &noticed{Context: inner, told: func() { go cancel(cause) }}
 	if _, err := g.Stats(ctx); !errors.Is(err, cause) || errors.Is(err, guest.ErrGone) {
 		t.Errorf("%v", err)
 	}

@@ -260,13 +260,21 @@ func (p *fakeProcess) Next() (guest.Output, error) {
 		}
 		over, ch := p.x.exit != nil, p.x.changed
 		p.x.mu.Unlock()
+		lost := func() (guest.Output, error) {
+			return guest.Output{}, fmt.Errorf("the output of %s: %w", p.ID(), guest.ErrGone)
+		}
 		if over {
+			select {
+			case <-p.g.done: // an end that came after the loss is not told on this channel
+				return lost()
+			default:
+			}
 			return guest.Output{}, io.EOF
 		}
 		select {
 		case <-ch:
 		case <-p.g.done:
-			return guest.Output{}, fmt.Errorf("the output of %s: %w", p.ID(), guest.ErrGone)
+			return lost()
 		case <-p.ctx.Done():
 			return guest.Output{}, context.Cause(p.ctx)
 		case <-p.closed:
