@@ -42,12 +42,15 @@ type (
 		// Lost is our guess of the tokens of attempts before this one that broke off in the
 		// middle of an answer: servers bill them and count them nowhere. CostNanos holds
 		// them, Usage does not.
-		Lost     int64 `json:"lost_tokens,omitempty"`
-		Context  int64 `json:"context_used"` // tokens of request and answer
-		Size     int64 `json:"context_size"` // most tokens there may be
-		Attempts int   `json:"attempts"`
-		FirstMS  int64 `json:"first_ms"` // until the first piece came
-		TookMS   int64 `json:"took_ms"`
+		Lost    int64 `json:"lost_tokens,omitempty"`
+		Context int64 `json:"context_used"` // tokens of request and answer
+		// Shortened: what was asked held the conversation with long pieces cut, for it did not
+		// fit otherwise. Context then says nothing about the size of the conversation.
+		Shortened bool  `json:"shortened,omitempty"`
+		Size      int64 `json:"context_size"` // most tokens there may be
+		Attempts  int   `json:"attempts"`
+		FirstMS   int64 `json:"first_ms"` // until the first piece came
+		TookMS    int64 `json:"took_ms"`
 	}
 	// ModelPart is text, a thought or a call.
 	ModelPart struct {

@@ -37,10 +37,11 @@ func (t *turn) whole(r *model.Request) int {
 }
 
 // estimate of a request: what the server counted for the last one and its answer, and
-// the bytes of what is new; all by its bytes where there is no such count.
+// the bytes of what is new; all by its bytes where there is no such count, or it was of a
+// shortened conversation.
 func (t *turn) estimate(r *model.Request, cfg model.Config) int {
 	a := t.conv.newest()
-	if a == nil || a.context <= 0 || a.model != cfg.Name || t.conv.head != nil && t.conv.sinceHead == 0 {
+	if a == nil || a.context <= 0 || a.cut || a.model != cfg.Name || t.conv.head != nil && t.conv.sinceHead == 0 {
 		return t.whole(r)
 	}
 	i := len(r.Messages)
@@ -72,27 +73,28 @@ func (t *turn) full(r *model.Request, n, budget int) bool {
 }
 
 // fit cuts what is in a request until it is within the budget. It is the last means,
-// for what even the newest words and results are too large for.
-func (t *turn) fit(r *model.Request, v view, cfg model.Config, budget int) error {
+// for what even the newest words and results are too large for. It reports whether
+// anything was cut.
+func (t *turn) fit(r *model.Request, v view, cfg model.Config, budget int) (bool, error) {
 	if t.estimate(r, cfg) <= budget {
-		return nil
+		return false, nil
 	}
 	for _, c := range []view{{results: 8 << 10}, {results: 4 << 10}, {results: 2 << 10}, {results: 1 << 10, words: 16 << 10, args: 8 << 10}, {results: 512, words: 8 << 10, args: 2 << 10},
 		{results: 256, words: 4 << 10, args: 512}, {results: 200, words: 1 << 10, args: 200}} {
 		c.textOnly = v.textOnly
 		r.Messages = t.conv.messages(c, t.pics)
 		if t.whole(r) <= budget {
-			return nil
+			return true, nil
 		}
 	}
 	v.textOnly, v.results, v.words, v.args = true, 200, 1<<10, 200
 	r.Messages = t.conv.messages(v, t.pics)
 	if n := t.whole(r); n > budget {
 		if t.refused != nil {
-			return failed(cfg, t.refused) // its server holds less than is said of it
+			return true, failed(cfg, t.refused) // its server holds less than is said of it
 		}
-		return domain.E(domain.CodeTooLarge, fmt.Sprintf("The conversation does not fit into the model %s: it needs about %d tokens, and of its context of %d there are %d for it",
+		return true, domain.E(domain.CodeTooLarge, fmt.Sprintf("The conversation does not fit into the model %s: it needs about %d tokens, and of its context of %d there are %d for it",
 			cfg.Name, n, cfg.ContextSize(), budget), "raise 'context' of the model in its settings if its server allows more, or choose a model with a larger context", nil)
 	}
-	return nil
+	return true, nil
 }

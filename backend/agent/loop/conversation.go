@@ -55,6 +55,7 @@ type answer struct {
 	parts   []event.ModelPart
 	context int64 // tokens of request and answer
 	input   int64 // of the request
+	cut     bool  // the request did not hold all of the conversation's words
 	told    bool
 	results []event.ToldResult
 }
@@ -181,7 +182,7 @@ func (c *conversation) answered(id int64, v *event.ModelAnswered) {
 	if v.Purpose != "" {
 		return
 	}
-	a := &answer{id: v.Answer, turn: v.Turn, model: v.Model, stop: model.Stop(v.Stop), parts: v.Parts, context: v.Context, input: u.Input + u.CacheRead + u.CacheWrite}
+	a := &answer{id: v.Answer, turn: v.Turn, model: v.Model, stop: model.Stop(v.Stop), parts: v.Parts, context: v.Context, input: u.Input + u.CacheRead + u.CacheWrite, cut: v.Shortened}
 	if v.PartsBlob != nil {
 		var parts []event.ModelPart
 		if raw, err := c.read(v.PartsBlob.Sha256, maxKept); err == nil && json.Unmarshal(raw, &parts) == nil {

@@ -218,11 +218,12 @@ func (t *turn) ask(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.fit(r, vw, cfg, budget); err != nil {
+	shortened, err := t.fit(r, vw, cfg, budget)
+	if err != nil {
 		return err
 	}
 	r.MaxOutput = t.mostOutput(v, cfg, t.estimate(r, cfg))
-	q := &query{client: client, cfg: cfg, request: r}
+	q := &query{client: client, cfg: cfg, request: r, shortened: shortened}
 	err = t.query(ctx, q)
 	var e *model.Error
 	switch {

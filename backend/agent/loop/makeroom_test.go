@@ -271,6 +271,56 @@ func TestWhatIsTooLargeAloneIsCutHarder(t *testing.T) {
 	has(t, err.Error(), "does not fit into the model test", "context of 4000", "choose a model with a larger context")
 }
 
+// A server that keeps to no bound may answer with more than the model's context holds. It
+// is cut as well: the newest answer is never taken out, so that nothing could be asked in
+// its session ever again.
+func TestAnAnswerThatIsTooLargeAloneIsCut(t *testing.T) {
+	long := "BEGIN " + strings.Repeat("word ", 100_000) + "END"
+	one := func(p model.Part, more ...model.Part) model.Answer {
+		a := model.Answer{Parts: append([]model.Part{p}, more...), Stop: model.StopEnd}
+		if len(more) > 0 || p.Kind == model.KindCall {
+			a.Stop = model.StopCalls
+		}
+		return a
+	}
+	list := model.Part{Kind: model.KindCall, Call: &model.Call{ID: "c1", Tool: "list", Args: "{}"}}
+	for name, c := range map[string]model.Answer{
+		"text":           one(model.Part{Kind: model.KindText, Text: long}),
+		"text and call":  one(model.Part{Kind: model.KindText, Text: long}, list),
+		"thought":        one(model.Part{Kind: model.KindThought, Text: long, Opaque: []byte(`{"s":1}`), From: "x"}, list),
+		"hidden thought": one(model.Part{Kind: model.KindThought, Opaque: []byte(`"` + long + `"`), From: "x"}, list),
+		"name":           one(model.Part{Kind: model.KindCall, Call: &model.Call{ID: "c1", Tool: long, Args: "{}"}}),
+		"id":             one(model.Part{Kind: model.KindCall, Call: &model.Call{ID: long, Tool: "list", Args: "{}"}}),
+		"arguments":      one(model.Part{Kind: model.KindCall, Call: &model.Call{ID: "c1", Tool: "list", Args: `{"a":"` + long + `"}`}}),
+		"form of a call": one(model.Part{Kind: model.KindCall, Call: &model.Call{ID: "c1", Tool: "list", Args: "{}"}, Opaque: []byte(`"` + long + `"`), From: "x"}),
+	} {
+		for _, mute := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " mute ", mute), func(t *testing.T) {
+				h := newHouse(t)
+				m := newMind(t, nil)
+				m.think = func(n int, r model.Request) (model.Answer, error) {
+					if n > 0 {
+						return say("ok"), nil
+					}
+					if !mute {
+						c.Usage = model.Usage{Input: m.usage(r, "").Input, Output: int64(sizeOfAnswer(c) / 4)}
+					}
+					return c, nil
+				}
+				m.cfg.Context, m.mute = 32_000, mute
+				h.begin("x")
+				mustWork(t, h, m)
+				h.begin("more")
+				mustWork(t, h, m)
+				within(t, m)
+				if strings.HasPrefix(name, "text") {
+					has(t, textOf(m.asked[1], model.RoleAssistant), "BEGIN", "left out here", "END")
+				}
+			})
+		}
+	}
+}
+
 func TestKeptShrinksFromTheOldestDetails(t *testing.T) {
 	f := newFacts()
 	add := func(step domain.StepID, p event.Payload) { f.fold(event.Envelope{StepID: step}, p) }

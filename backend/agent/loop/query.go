@@ -21,7 +21,9 @@ type query struct {
 	cfg     model.Config
 	request *model.Request
 	purpose string
-	tries   int // most attempts; 0 = the usual
+	// shortened: it does not hold the conversation as it is.
+	shortened bool
+	tries     int // most attempts; 0 = the usual
 
 	id   string // of the answer
 	text string
@@ -93,7 +95,7 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	}
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Saw: saw, Model: q.cfg.Name, Served: short(line(a.Served, 200), 200),
 		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(used.Plus(lost)), Priced: q.cfg.Price != nil, Lost: lost.Context(),
-		Context: used.Context(), Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
+		Context: used.Context(), Shortened: q.shortened, Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
 	for _, p := range e.Parts {
 		if p.Kind == string(model.KindText) {
 			q.text += p.Text

@@ -16,13 +16,14 @@ const (
 	pictureCost  = 1600    // tokens, at least what servers count for one
 	partOverhead = 12      // bytes around each piece
 	maxShown     = 128     // calls of one answer; with more a server may take no request any more
+	maxName      = 200     // bytes of a tool's name that a model made up, and of a server's id
 )
 
 // view is how a conversation is shown to a model.
 type view struct {
 	textOnly bool
-	// cuts in bytes of one result, of one thing that the person said, and of the
-	// arguments of a call; 0 = as they are.
+	// cuts in bytes of one result, of one thing that the person or the model said or
+	// thought, and of the arguments of a call; 0 = as they are.
 	results, words, args int
 }
 
@@ -134,9 +135,9 @@ func (w *writer) answer(a *answer, v view) {
 			if strings.TrimSpace(p.Text) == "" {
 				continue
 			}
-			out.Text = p.Text
+			out.Text = cutIf(p.Text, v.words)
 		case model.KindThought:
-			out.Text = p.Text
+			out.Text = cutIf(p.Text, v.words)
 		case model.KindCall:
 			if shown++; shown > maxShown {
 				continue
@@ -146,9 +147,16 @@ func (w *writer) answer(a *answer, v view) {
 				raw, _ := marshal(map[string]string{"cut": cutMiddle(strings.ToValidUTF8(args, "\uFFFD"), v.args)})
 				args, out.Opaque = string(raw), nil
 			}
-			out.Call = &model.Call{ID: ids[p.Key], Tool: p.Tool, Args: args}
+			if v.args > 0 && len(out.Opaque) > v.args {
+				out.Opaque = nil
+			}
+			out.Call = &model.Call{ID: ids[p.Key], Tool: short(p.Tool, maxName), Args: args}
 		default:
 			continue
+		}
+		// The server's own form is of the whole, and may be what is too large.
+		if out.Call == nil && (len(out.Text) < len(p.Text) || v.words > 0 && len(out.Opaque) > v.words) {
+			out.Opaque = nil
 		}
 		m.Parts = append(m.Parts, out)
 	}
@@ -156,12 +164,12 @@ func (w *writer) answer(a *answer, v view) {
 }
 
 // idsOf gives each call of an answer an id that no other of it has: the server's where
-// it gave one.
+// it gave one of a sensible length.
 func idsOf(a *answer) map[string]string {
 	ids, taken := map[string]string{}, map[string]bool{}
 	for _, c := range a.calls() {
 		id := c.ID
-		if id == "" || taken[id] {
+		if id == "" || len(id) > maxName || taken[id] {
 			id = c.Key
 		}
 		taken[id], ids[c.Key] = true, id
@@ -178,7 +186,7 @@ func (w *writer) results(a *answer, v view, pics *pictures, shown map[*event.Tol
 	}
 	calls := a.calls()
 	for i, c := range calls[:min(len(calls), maxShown)] {
-		r := &model.Result{ID: ids[c.Key], Tool: c.Tool, Text: "Interrupted; no result of this call is kept.", Failed: true}
+		r := &model.Result{ID: ids[c.Key], Tool: short(c.Tool, maxName), Text: "Interrupted; no result of this call is kept.", Failed: true}
 		if told := byKey[c.Key]; told != nil {
 			r.Text, r.Failed = cutIf(or(told.Text, "(nothing)"), v.results), told.Failed
 			for i, img := range told.Images {

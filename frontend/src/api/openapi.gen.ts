@@ -1676,6 +1676,7 @@ export interface components {
             /** Format: int64 */
             saw_event_id?: number;
             served?: string;
+            shortened?: boolean;
             stop: string;
             /** Format: int64 */
             took_ms: number;
