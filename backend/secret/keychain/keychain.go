@@ -90,18 +90,24 @@ func (k *Keychain) do(ctx context.Context, account string, f func(ctx context.Co
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.wait)
 	select {
-	case k.slot <- struct{}{}:
-	case <-ctx.Done():
-		cancel()
-		return unavailable("the keychain still waits for an answer to an earlier question", ctx.Err())
+	case k.slot <- struct{}{}: // a free place is taken, also when the time is just over
+	default:
+		select {
+		case k.slot <- struct{}{}:
+		case <-ctx.Done():
+			cancel()
+			return unavailable("the keychain still waits for an answer to an earlier question", ctx.Err())
+		}
 	}
 	done := make(chan error, 1)
-	go func() { // ends with the keychain's answer; at most one there is
+	left := make(chan struct{}) // closed when nobody makes the call end any more
+	go func() {                 // ends with the keychain's answer; at most one there is
 		defer func() {
 			if v := recover(); v != nil {
 				done <- fmt.Errorf("it went away: %v", v)
 			}
 			cancel()
+			<-left // letting go of this call must not end the next one
 			<-k.slot
 		}()
 		done <- f(ctx)
@@ -113,10 +119,14 @@ func (k *Keychain) do(ctx context.Context, account string, f func(ctx context.Co
 		select {
 		case err = <-done: // the call's own end ended ctx, after its answer
 		default:
-			go k.ring.letGo() // it may itself wait for what hangs
+			go func() { // it may itself wait for what hangs
+				defer close(left)
+				k.ring.letGo()
+			}()
 			return unavailable("the keychain did not answer in time", context.Cause(ctx))
 		}
 	}
+	close(left)
 	if errors.Is(err, errNone) {
 		return domain.E(domain.CodeNotFound, fmt.Sprintf("the keychain holds nothing for %q", account), "", nil)
 	}

@@ -25,6 +25,7 @@ type stub struct {
 	err   error
 	lies  bool // says it kept what it did not
 	let   chan struct{}
+	slow  chan struct{} // letting go waits for it to be closed
 }
 
 func newStub() *stub { return &stub{items: map[string]string{}, let: make(chan struct{}, 10)} }
@@ -75,7 +76,12 @@ func (s *stub) remove(_ context.Context, service, account string) error {
 }
 
 func (s *stub) reachable() error { return s.away }
-func (s *stub) letGo()           { s.let <- struct{}{} }
+func (s *stub) letGo() {
+	s.let <- struct{}{}
+	if s.slow != nil {
+		<-s.slow
+	}
+}
 
 func TestKeychain(t *testing.T) {
 	s := newStub()
@@ -171,6 +177,45 @@ func TestKeychainThatHangs(t *testing.T) {
 	k.wait = time.Minute
 	if err := k.Set(t.Context(), "model:a", canary); err != nil {
 		t.Errorf("once it answered: %v", err)
+	}
+}
+
+// Letting go of a call ends what the keychain is asked over. It never meets the next
+// call, also when it is late and the call it was meant for has ended.
+func TestKeychainLetsGoOfOneCall(t *testing.T) {
+	s := newStub()
+	s.block, s.slow = make(chan struct{}), make(chan struct{})
+	k := newKeychain("glasshouse", s)
+	k.wait = time.Millisecond
+	if _, err := k.Get(t.Context(), "model:a"); domain.CodeOf(err) != domain.CodeUnavailable || !strings.Contains(err.Error(), "in time") {
+		t.Fatalf("%v", err)
+	}
+	<-s.let // it began, and takes its time
+	close(s.block)
+	k.wait = 100 * time.Millisecond
+	if _, err := k.Get(t.Context(), "model:a"); domain.CodeOf(err) != domain.CodeUnavailable || !strings.Contains(err.Error(), "earlier question") {
+		t.Errorf("asked while the last call is let go of: %v", err)
+	}
+	close(s.slow)
+	k.wait = time.Minute
+	if _, err := k.Get(t.Context(), "model:a"); domain.CodeOf(err) != domain.CodeNotFound {
+		t.Errorf("let go of, and then: %v", err)
+	}
+}
+
+// A place that is free is taken, also by who has no time left: nothing is said of an
+// earlier question that nobody asked.
+func TestKeychainWithNoTimeLeft(t *testing.T) {
+	s := newStub()
+	s.let = make(chan struct{}, 100)
+	k := newKeychain("glasshouse", s)
+	k.wait = -1
+	for range 100 {
+		if _, err := k.Get(t.Context(), "model:a"); err == nil || strings.Contains(err.Error(), "earlier question") {
+			t.Fatal(err)
+		}
+		k.slot <- struct{}{} // it has ended
+		<-k.slot
 	}
 }
 
