@@ -1,3 +1,4 @@
+import { waitFor } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 import { Batch, follow, type Link } from './events'
 import type { Envelope } from './types'
@@ -31,7 +32,7 @@ async function run(until: (seen: Envelope[], links: Link[], resets: number) => b
   let resets = 0
   const stop = new AbortController()
   const done = follow({ onEvents: (e) => seen.push(...e), onLink: (l, w) => { links.push(l); why.push(w) }, onReset: () => { resets++; seen.length = 0 } }, stop.signal)
-  await vi.waitFor(() => expect(until(seen, links, resets)).toBe(true), { timeout: 20_000, interval: 10 })
+  await waitFor(() => expect(until(seen, links, resets)).toBe(true))
   stop.abort()
   await done
   return { ids: seen.map((e) => e.id), links, why, resets }
@@ -116,5 +117,5 @@ it('hands events over also while no frame is drawn', async () => {
   const got: number[] = []
   const b = new Batch((e) => got.push(...e.map((x) => x.id)))
   b.push({ id: 1 } as Envelope)
-  await vi.waitFor(() => expect(got).toEqual([1]), { timeout: 20_000 })
+  await waitFor(() => expect(got).toEqual([1]))
 })

@@ -1,7 +1,7 @@
 import { calls } from '../api/calls'
 import { CallError } from '../api/transport'
 import type { Notes } from './notes.svelte'
-import { count } from './words'
+import { count, upper } from './words'
 
 const mib = (bytes: number) => `${Math.round(bytes / 1024 / 1024).toLocaleString('en-US')} MiB`
 
@@ -11,7 +11,7 @@ export function tellDisk(notes: Notes) {
   // What is acted on is closed; this is so until there is space.
   const say = () => notes.fail(new CallError(0, { code: 'unavailable', what: said }), { name: 'Look into the trash', run: () => { say(); void look(notes) } })
   return (state: string, text: string) => {
-    const words = text && text.charAt(0).toUpperCase() + text.slice(1)
+    const words = upper(text)
     if (said) notes.drop(said)
     said = ''
     if (state === 'ok') {

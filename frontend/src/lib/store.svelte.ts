@@ -30,7 +30,10 @@ export class Store {
   onFailed: (project: ProjectState, why: string, wanted: boolean) => void = () => {}
   /** The disk of this computer came into another range: ok, low or full. */
   onDisk: (state: string, text: string) => void = () => {}
+  /** How the program that holds the page differs from the core's, and what to do; '' when it does not any more. */
+  onDiffers: (text: string) => void = () => {}
   #disk = 'ok'
+  #differs = ''
   #retry: () => void = () => {}
   #cut: () => void = () => {}
   /** Why the stream was cut from here. */
@@ -135,6 +138,10 @@ export class Store {
       if (host && !this.#state.progress) this.#state.progress = { phase: host.phase, text: host.text, done: host.done ?? 0, total: host.total ?? 0, at: Date.now(), since: host.since ?? Date.now() }
       // Told once, maybe long ago: a page that is opened later must say it too.
       if (info?.disk) this.#tellDisk(info.disk)
+      if (info && (info.differs ?? '') !== this.#differs) {
+        this.#differs = info.differs ?? ''
+        this.onDiffers(this.#differs)
+      }
       this.merge(await calls.projects())
     } catch {
       // The stream tells what is wrong with the core.

@@ -21,7 +21,7 @@ function core(latest: number, answers: Record<string, unknown> = {}) {
       }
       return new Response(new ReadableStream({ start(c) { streams.push(c); init.signal?.addEventListener('abort', () => { try { c.error(new Error('aborted')) } catch { /* it ended before */ } }) } }))
     }
-    return new Response(JSON.stringify(path === '/v1/info' ? { version: '1', latest_event_id: latest, machine_kinds: {} } : (answers[path] ?? [])))
+    return new Response(JSON.stringify(path === '/v1/info' ? { version: '1', latest_event_id: latest, machine_kinds: {}, ...(answers[path] as object) } : (answers[path] ?? [])))
   })
   return {
     asked,
@@ -126,4 +126,26 @@ it('says that the core started again while the page looked on, not when the page
   store.settled = true
   store.take([started(3) as never])
   expect(news).toHaveLength(1)
+})
+
+it('says once how the core differs from the program that holds the page, and when it does not any more', async () => {
+  const info: Record<string, unknown> = { differs: 'the core is older' }
+  const c = core(0, { '/v1/info': info })
+  const store = new Store()
+  const said: string[] = []
+  store.onDiffers = (t) => said.push(t)
+  const stop = new AbortController()
+  void store.follow(stop.signal)
+  await vi.waitFor(() => expect(said).toEqual(['the core is older']), wait)
+  const again = async () => {
+    const n = c.asked.filter((p) => p === '/v1/projects').length
+    c.cut()
+    await vi.waitFor(() => expect(c.asked.filter((p) => p === '/v1/projects').length).toBeGreaterThan(n), wait)
+  }
+  await again()
+  expect(said).toHaveLength(1)
+  delete info['differs']
+  await again()
+  expect(said).toEqual(['the core is older', ''])
+  stop.abort()
 })

@@ -1,4 +1,4 @@
-import { cleanup, render } from '@testing-library/svelte'
+import { cleanup, render, waitFor } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 import DiffTab from '../features/timeline/DiffTab.svelte'
 import Tree from '../features/review/Tree.svelte'
@@ -31,11 +31,11 @@ it('shows the lines of a step’s files, or why not, whatever they are called', 
   const { store } = world(project(), session(), step(1), ended(1, {}), ev('step.sealed', { commit: 'c', changes: NAMES.map(change) }, of(1)))
   const { container } = render(DiffTab, { step: store.s.steps['st1']! })
   // Closed at first when there are many; none is opened by its name.
-  await vi.waitFor(() => expect(asked.length).toBe(3))
+  await waitFor(() => expect(asked.length).toBe(3))
   const heads = [...container.querySelectorAll<HTMLElement>('button.name')]
   expect(heads.map((b) => b.getAttribute('aria-expanded'))).toEqual(['true', 'true', 'true', 'false', 'false'])
   for (const b of heads.slice(3)) b.click()
-  await vi.waitFor(() => {
+  await waitFor(() => {
     for (const n of NAMES.slice(0, -1)) expect(container.textContent).toContain(`the line of ${n}`)
     expect(container.textContent).toContain('nothing at')
   })

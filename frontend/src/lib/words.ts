@@ -154,6 +154,8 @@ export function bytes(n: number): string {
 
 export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`
 /** Progress in words, with its share where one is known. */
+/** What the core says in the middle of a line, as a line of its own. */
+export const upper = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1)
 export const progressText = (p: { text: string; done: number; total: number }): string => (p.total > 0 ? `${p.text} (${Math.floor((100 * p.done) / p.total)} %)` : p.text)
 const CLOCK = new Intl.DateTimeFormat([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
 export const clock = (ms: number): string => CLOCK.format(ms)

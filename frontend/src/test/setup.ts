@@ -1,4 +1,4 @@
 import { configure } from '@testing-library/svelte'
 
 // Times here are hang guards: a busy computer is not a fault.
-configure({ asyncUtilTimeout: 20_000 })
+configure({ asyncUtilTimeout: 60_000 })

@@ -32,7 +32,7 @@ export function world(...events: Envelope[]): { store: Store; desk: Desk } {
 
 export interface Call { method: string; path: string; body: unknown }
 
-/** Answers calls by "METHOD /path"; a number is a status. What is not listed is a 404. */
+/** Answers calls by "METHOD /path", at once or when a promise comes true. What is not listed is a 404. */
 export function core(routes: Record<string, (body: unknown) => unknown>): Call[] {
   const seen: Call[] = []
   vi.stubGlobal('fetch', async (path: string, init: RequestInit = {}) => {
@@ -40,7 +40,8 @@ export function core(routes: Record<string, (body: unknown) => unknown>): Call[]
     const body: unknown = typeof init.body === 'string' ? JSON.parse(init.body) : undefined
     seen.push({ method, path, body })
     const f = routes[`${method} ${path}`]
-    const v = f ? f(body) : { status: 404, error: { code: 'not_found', what: `nothing at ${path}` } }
+    let v = f ? f(body) : { status: 404, error: { code: 'not_found', what: `nothing at ${path}` } }
+    if (v instanceof Promise) v = await v
     if (v instanceof Response) return v
     if (v && typeof v === 'object' && 'error' in v) return new Response(JSON.stringify(v.error), { status: (v as { status?: number }).status ?? 409 })
     return new Response(JSON.stringify(v ?? {}), { status: 200 })

@@ -281,7 +281,7 @@ describe('what is chosen', () => {
     await type('a note')
     await enter()
     await waitFor(() => expect(calls().at(-1)).toMatchObject({ path: '/v1/sessions/s1/messages' }))
-    await waitFor(() => expect(box().value).toBe(''), { timeout: 5000 })
+    await waitFor(() => expect(box().value).toBe(''))
     await fireEvent.click(screen.getByRole('button', { name: 'Agent: Playbook' }))
     await fireEvent.click(await screen.findByRole('menuitemradio', { name: /^big/ }))
     await type('work')
@@ -328,6 +328,29 @@ describe('stop, continue, retry', () => {
     await waitFor(() => expect(screen.queryByRole('alert')).toBeNull())
   })
 
+  it('begins nothing before the core has the mode that was chosen, and nothing where it refused it', async () => {
+    let answer: (v: unknown) => void = () => {}
+    const { calls } = show(over('unchecked'), { 'POST /v1/sessions/s1/turns': () => ({}), 'PATCH /v1/sessions/s1': () => new Promise((done) => (answer = done)) })
+    await fireEvent.keyDown(box(), { key: '/', ctrlKey: true })
+    await waitFor(() => expect(calls()).toMatchObject([{ method: 'PATCH', body: { mode: 'plan' } }]))
+    await type('Look at it')
+    await enter()
+    await new Promise((r) => setTimeout(r, 30))
+    expect(calls()).toHaveLength(1)
+    answer({})
+    await waitFor(() => expect(calls().at(-1)).toMatchObject({ path: '/v1/sessions/s1/turns', body: { prompt: 'Look at it' } }))
+    await waitFor(() => expect(box().value).toBe(''))
+    const n = calls().length
+    await fireEvent.keyDown(box(), { key: '/', ctrlKey: true })
+    await waitFor(() => expect(calls()).toHaveLength(n + 1))
+    await type('And now')
+    await enter()
+    answer({ status: 503, error: { code: 'unavailable', what: 'the disk is full' } })
+    expect((await screen.findByRole('alert')).textContent).toContain('the disk is full')
+    expect(calls()).toHaveLength(n + 1)
+    expect(box().value).toBe('And now')
+  })
+
   it('says nothing more of a stop that failed once nothing runs', async () => {
     const { store } = show(running(), { 'POST /v1/sessions/s1/cancel': () => ({ status: 503, error: { code: 'unavailable', what: 'the disk is full' } }) })
     await press('X')
@@ -340,7 +363,7 @@ describe('stop, continue, retry', () => {
     const { calls } = show(over(result, 'why it ended'), { 'POST /v1/sessions/s1/turns': () => ({}) })
     await fireEvent.click(screen.getByRole('button', { name: /^Continue/ }))
     await waitFor(() => expect(calls()).toMatchObject([{ path: '/v1/sessions/s1/turns', body: { agent: 'model', go_on: true } }]))
-    await waitFor(() => expect(screen.getByRole<HTMLButtonElement>('button', { name: /^Retry/ }).disabled).toBe(false), { timeout: 5000 })
+    await waitFor(() => expect(screen.getByRole<HTMLButtonElement>('button', { name: /^Retry/ }).disabled).toBe(false))
     await press('r')
     await waitFor(() => expect(calls().at(-1)).toMatchObject({ body: { agent: 'model', prompt: 'Mend it' } }))
   })

@@ -30,6 +30,8 @@ export class Drive {
   beginning = $state('')
   /** Changes of sessions that are on their way. */
   #changing = $state<Record<string, SessionChange>>({})
+  /** The last of them, by session: whether the core took it. */
+  #changed = new Map<string, Promise<boolean>>()
   /** Messages that were sent and are not in the log yet. */
   queued = $state<{ place: string; text: string; n: number }[]>([])
   #n = 0
@@ -77,8 +79,13 @@ export class Drive {
     const id = x.id
     this.clear(id)
     this.#changing[id] = { ...this.#changing[id], ...c }
+    // One after the other: the last wish is the one that holds.
+    const turn = (this.#changed.get(id) ?? Promise.resolve(true)).then(() => calls.changeSession(id, c))
+    const taken = turn.then(() => true, () => false)
+    this.#changed.set(id, taken)
+    void taken.then(() => this.#changed.get(id) === taken && this.#changed.delete(id))
     try {
-      await calls.changeSession(id, c)
+      await turn
       // The log tells it a moment later.
       await this.#until(() => {
         const s = this.desk.store.s.sessions[id]
@@ -93,6 +100,9 @@ export class Drive {
       this.#changing[id] = now
     }
   }
+
+  /** Whether what was chosen for a session holds: nothing begins in the mode, or under the limit, of before. */
+  #holds = async (id: string): Promise<boolean> => (await this.#changed.get(id)) ?? true
 
   /** Waits until something shows in the log, for a moment. */
   async #until(seen: () => boolean) {
@@ -143,6 +153,7 @@ export class Drive {
       const o = this.#obstacle(c.model)
       if (o) return this.#fail(place, o)
       if (x) {
+        if (!(await this.#holds(x.id))) return
         await calls.startModel(x.id, { prompt: text })
         taken()
         return
@@ -256,6 +267,7 @@ export class Drive {
       await this.desk.models.read()
       const o = this.#obstacle(this.choice(p, x).model)
       if (o) return this.#fail(x.id, o)
+      if (!(await this.#holds(x.id))) return
       await calls.startModel(x.id, b)
       await this.#until(() => working(this.desk.store.s.sessions[x.id]))
     } catch (err) {

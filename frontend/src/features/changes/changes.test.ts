@@ -1,4 +1,4 @@
-import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
+import { cleanup, fireEvent, render, screen, waitFor } from '@testing-library/svelte'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import App from '../../App.svelte'
 import { core, ev, HARMFUL, HOSTILE, of, project, session, shown, step, world } from '../../test/world'
@@ -46,17 +46,17 @@ it('opens what a step did to a file in place, and says why where there is nothin
   render(App, { store, live: false })
   const button = (n: number) => pane().querySelectorAll<HTMLElement>('button.file')[n]!
   await fireEvent.click(button(2))
-  await vi.waitFor(() => expect(pane().textContent).toContain('is so'))
+  await waitFor(() => expect(pane().textContent).toContain('is so'))
   expect(button(2).getAttribute('aria-expanded')).toBe('true')
   await fireEvent.click(button(1))
-  await vi.waitFor(() => expect(pane().textContent).toContain('Not text: 10 B → 2.0 KB'))
+  await waitFor(() => expect(pane().textContent).toContain('Not text: 10 B → 2.0 KB'))
   expect(pane().textContent).not.toContain('is so')
   await fireEvent.click(button(0))
-  await vi.waitFor(() => expect(pane().textContent).toContain('the machine of project shop is off'))
+  await waitFor(() => expect(pane().textContent).toContain('the machine of project shop is off'))
   expect(screen.getByRole('button', { name: 'Start the machine' })).toBeTruthy()
   // What was read once is not asked for again.
   await fireEvent.click(button(2))
-  await vi.waitFor(() => expect(pane().textContent).toContain('is so'))
+  await waitFor(() => expect(pane().textContent).toContain('is so'))
   expect(seen.filter((c) => c.path.includes('st1/diff')).length).toBe(1)
 })
 
@@ -67,7 +67,7 @@ it('shows what is touched before its checkpoint, and no longer after it', async 
   expect(rows().slice(0, 2)).toEqual([expect.stringMatching(/^M a\.ts live.*no step$/), expect.stringMatching(/^A x\.ts live.*step 2$/)])
   expect(pane().textContent).toContain('2 not in a checkpoint yet')
   store.take([ev('step.sealed', { commit: 'c2', tree: 't', changes: [{ path: 'x.ts', op: 'add', added: 1, deleted: 0 }] }, { ...of(2), at: Date.now() + 1000 })])
-  await vi.waitFor(() => expect(rows()).toEqual(['A x.ts +1step 2', 'M a.ts +2 −1step 1']))
+  await waitFor(() => expect(rows()).toEqual(['A x.ts +1step 2', 'M a.ts +2 −1step 1']))
 })
 
 it('counts ignored files when their number changes, as what is known and no more', () => {
@@ -90,7 +90,7 @@ it('shows hostile names as text, everywhere they appear', async () => {
   const { store } = world(project(), session(), ...seal(1, [{ path: HOSTILE, old_path: HOSTILE + 'o', op: 'rename', added: 1, deleted: 0 }]), touched(HOSTILE + 'l'))
   render(App, { store, live: false })
   await fireEvent.click(pane().querySelectorAll('button.file')[1]!)
-  await vi.waitFor(() => expect(pane().textContent).toContain('renamed from'))
+  await waitFor(() => expect(pane().textContent).toContain('renamed from'))
   expect(shown(pane())).not.toMatch(HARMFUL)
   expect(pane().querySelector('img, script')).toBeNull()
 })

@@ -1,4 +1,4 @@
-import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
+import { cleanup, fireEvent, render, screen, waitFor } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 import { core, ev, HARMFUL, HOSTILE, of, project, question, session, shown, step, world } from '../../test/world'
 import { wrongHost } from './hosts'
@@ -26,7 +26,7 @@ const rows = () => [...document.querySelectorAll('.c')].map((r) => (r.textConten
 
 it('lists every connection, newest first, with its rule in words, its claim as a claim and its step', async () => {
   open({ [RULES]: () => [rule('r1', 'example.org')] }, opened(1), closed(1), opened(2), blocked('evil.test'))
-  await vi.waitFor(() => expect(rows()[1]).toContain('allowed by a rule of this project'))
+  await waitFor(() => expect(rows()[1]).toContain('allowed by a rule of this project'))
   expect(rows().length).toBe(3)
   expect(rows()[0]).toMatch(/blocked ?CONNECT evil\.test:443 ?the person said no.*Allow from now on.*step 1/)
   expect(rows()[1]).toMatch(/open.*the guest says: curl -s x.*open/)
@@ -54,15 +54,15 @@ it('filters by state and words, and sums up by host', async () => {
 it('allows a blocked host from now on, and takes that back', async () => {
   const { seen } = open({ 'POST /v1/projects/p1/rules': () => rule('r9', 'evil.test'), 'DELETE /v1/projects/p1/rules/r9': () => ({}) }, blocked('evil.test'))
   await fireEvent.click(screen.getByRole('button', { name: 'Allow from now on' }))
-  await vi.waitFor(() => expect(screen.getByText('evil.test:443 is allowed from now on.')).toBeTruthy())
+  await waitFor(() => expect(screen.getByText('evil.test:443 is allowed from now on.')).toBeTruthy())
   expect(seen.find((c) => c.method === 'POST')).toMatchObject({ body: { host: 'evil.test', port: 443, decision: 'allow' } })
   await fireEvent.click(screen.getByRole('button', { name: 'Undo' }))
-  await vi.waitFor(() => expect(seen.some((c) => c.method === 'DELETE' && c.path.endsWith('/r9'))).toBe(true))
+  await waitFor(() => expect(seen.some((c) => c.method === 'DELETE' && c.path.endsWith('/r9'))).toBe(true))
 })
 
 it('points to the question while one waits, and says why a host cannot be allowed beside a rule that denies it', async () => {
   const { desk } = open({ [RULES]: () => [rule('r2', 'no.test', 'deny')] }, question({ kind: 'egress' }), blocked('ask.test', { approval_id: 'a1' }), blocked('no.test'))
-  await vi.waitFor(() => expect(screen.getByRole('button', { name: 'Denied by a rule' })).toHaveProperty('disabled', true))
+  await waitFor(() => expect(screen.getByRole('button', { name: 'Denied by a rule' })).toHaveProperty('disabled', true))
   await fireEvent.click(screen.getByRole('button', { name: 'Answer the question' }))
   cleanup()
   // A program that gave up while the question waits is told so without its id: the host says which it is.
@@ -84,14 +84,14 @@ it('adds a rule, says what is wrong with one, and keeps what was typed', async (
   expect(seen.some((c) => c.method === 'POST')).toBe(false)
   await fireEvent.input(host, { target: { value: 'x..test' } })
   await fireEvent.click(add)
-  await vi.waitFor(() => expect(screen.getByText(/the name has an empty part\. Give a name like example\.com\./)).toBeTruthy())
+  await waitFor(() => expect(screen.getByText(/the name has an empty part\. Give a name like example\.com\./)).toBeTruthy())
   expect(desk.drafts['rule.host:p1']).toBe('x..test')
   answer = rule('r3', 'x.test', 'deny')
   await fireEvent.change(screen.getByRole('combobox', { name: 'Allow or deny' }), { target: { value: 'deny' } })
   await fireEvent.input(host, { target: { value: 'x.test' } })
   await fireEvent.input(screen.getByRole('textbox', { name: /^Port/ }), { target: { value: '8443' } })
   await fireEvent.click(add)
-  await vi.waitFor(() => expect(screen.getByText('Added: deny connections to x.test:443')).toBeTruthy())
+  await waitFor(() => expect(screen.getByText('Added: deny connections to x.test:443')).toBeTruthy())
   expect(seen.findLast((c) => c.method === 'POST')).toMatchObject({ body: { host: 'x.test', port: 8443, decision: 'deny' } })
   expect(desk.drafts['rule.host:p1']).toBe('')
 })
@@ -99,13 +99,13 @@ it('adds a rule, says what is wrong with one, and keeps what was typed', async (
 it('removes a rule with a way back, and reads the rules again when they changed elsewhere', async () => {
   let rules = [rule('r1', 'example.org')]
   const { seen, take } = open({ [RULES]: () => rules, 'DELETE /v1/projects/p1/rules/r1': () => { rules = []; return {} }, 'POST /v1/projects/p1/rules': () => rule('r4', 'example.org') })
-  await vi.waitFor(() => expect(screen.getByText('used 2 times')).toBeTruthy())
+  await waitFor(() => expect(screen.getByText('used 2 times')).toBeTruthy())
   await fireEvent.click(screen.getByRole('button', { name: /^Remove the rule/ }))
-  await vi.waitFor(() => expect(screen.getByText('Removed: allow connections to example.org:443')).toBeTruthy())
+  await waitFor(() => expect(screen.getByText('Removed: allow connections to example.org:443')).toBeTruthy())
   await take(ev('rule.removed', { id: 'r1' }, { session_id: undefined }))
-  await vi.waitFor(() => expect(screen.getByText(/No rule yet/)).toBeTruthy())
+  await waitFor(() => expect(screen.getByText(/No rule yet/)).toBeTruthy())
   await fireEvent.click(screen.getByRole('button', { name: 'Undo' }))
-  await vi.waitFor(() => expect(seen.findLast((c) => c.method === 'POST')).toMatchObject({ body: { host: 'example.org', port: 443, decision: 'allow' } }))
+  await waitFor(() => expect(seen.findLast((c) => c.method === 'POST')).toMatchObject({ body: { host: 'example.org', port: 443, decision: 'allow' } }))
 })
 
 it('draws a bounded number of rows and says what is left out', () => {
@@ -117,7 +117,7 @@ it('draws a bounded number of rows and says what is left out', () => {
 it('shows hostile hosts, reasons, claims and rules as text', async () => {
   const H = HOSTILE
   const { container } = open({ [RULES]: () => [rule('r1', H, 'allow', { text: H, by: H })] }, opened(1, H, { claim: H, method: H, addr: H, rule: H }), blocked(H, { reason: H, claim: H, method: H }))
-  await vi.waitFor(() => expect(container.querySelectorAll('li').length).toBe(1))
+  await waitFor(() => expect(container.querySelectorAll('li').length).toBe(1))
   for (const b of [...container.querySelectorAll('[data-row]')]) await fireEvent.click(b)
   await fireEvent.click(screen.getByRole('button', { name: 'By host' }))
   expect(shown(container)).not.toMatch(HARMFUL)

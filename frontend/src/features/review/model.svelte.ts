@@ -15,6 +15,12 @@ export class ReviewModel {
   pending = $state(0)
   #last: Promise<unknown> = Promise.resolve()
   #gone = false
+  /** Questions for the review, the newest that was answered, and wishes: newer answers hold, in whatever order they come. */
+  #reads = 0
+  #taken = 0
+  #asks = 0
+  /** An answer was passed over for a wish that was under way: what others did is read once more. */
+  #missed = false
 
   constructor(readonly id: string) {}
 
@@ -33,13 +39,29 @@ export class ReviewModel {
 
   /** Reads the review, its lines only the first time. */
   async load() {
+    const read = ++this.#reads
+    const asks = this.#asks
     try {
       const brief = !!this.review
       const r = await calls.review(this.id, brief)
-      // What the person did meanwhile is newer than this answer.
-      if (!this.#gone && !this.pending) this.#take(r)
+      // What the person did meanwhile is newer than this answer, and so is one to a later question.
+      if (this.#gone || read < this.#taken) return
+      if (this.pending) this.#missed = true
+      else if (asks !== this.#asks) await this.load()
+      else {
+        this.#taken = read
+        this.#take(r)
+      }
     } catch (err) {
       if (!this.#gone) this.error = asError(err)
+    }
+  }
+
+  /** Waits until the core has answered every wish: what is planned or pushed is about what is seen. */
+  async settled() {
+    for (let last: Promise<unknown> | undefined; last !== this.#last; ) {
+      last = this.#last
+      await last
     }
   }
 
@@ -54,18 +76,24 @@ export class ReviewModel {
     this.error = undefined
     this.review = show(this.review)
     this.pending++
-    const turn = this.#last.then(send)
-    this.#last = turn.catch(() => {})
-    try {
-      const r = await turn
+    this.#asks++
+    // Answered is a wish when its answer is on the screen.
+    const turn = this.#last.then(send).then((r) => {
       if (--this.pending === 0 && !this.#gone) this.#take(r)
       return true
-    } catch (err) {
+    }, async (err: unknown) => {
       this.pending--
       this.error = asError(err)
-      void this.load()
+      await this.load()
+      this.error ??= asError(err)
       return false
-    }
+    }).finally(() => {
+      if (this.pending || !this.#missed) return
+      this.#missed = false
+      void this.load()
+    })
+    this.#last = turn
+    return turn
   }
 
   /** Decides a unit, a file (no unit) or everything (no file). */

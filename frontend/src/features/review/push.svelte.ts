@@ -21,6 +21,8 @@ export class PushModel {
     /** What the project suggests where the review names no end. */
     readonly suggest: () => { remote: string; ref: string },
     readonly onpushed: () => void,
+    /** Resolves once the core holds every decision that is shown. */
+    readonly settled: () => Promise<void>,
   ) {}
 
   #key = (name: string) => `push.${name}.${this.review()?.id ?? ''}`
@@ -65,8 +67,11 @@ export class PushModel {
     if (!r || this.busy || this.off) return
     this.error = this.last = undefined
     this.busy = 'plan'
-    const of = this.#now
     try {
+      // A plan that overtook a decision would be about another tree than the one that is seen.
+      await this.settled()
+      if (this.off) return
+      const of = this.#now
       this.#planned = { plan: await calls.plan(r.id, this.#target()), of }
     } catch (err) {
       this.error = asError(err)
@@ -82,6 +87,9 @@ export class PushModel {
     this.error = this.last = undefined
     this.busy = 'push'
     try {
+      await this.settled()
+      // Decided meanwhile: what was planned is void.
+      if (this.plan !== plan) return
       this.last = await calls.push(r.id, { ...this.#target(), digest: plan.digest })
     } catch (err) {
       // Planned on what no longer holds: the plan is asked for again.

@@ -30,16 +30,18 @@ function desk(first: Comment[] = []) {
     }
   }
   const plan = { address: '/remote.git', ref: 'refs/heads/fix', commit: 'd'.repeat(40), tree: 't', message: 'm', author: 'A <a@b> 1700000000 +0000', digest: 'plan-1' }
+  let decide = (answer: () => unknown): unknown => answer()
+  let read = (): unknown => view(true)
   const seen = core({
     'POST /v1/projects/p1/reviews': () => view(),
     'GET /v1/reviews?project_id=p1': () => [],
     'GET /v1/reviews/r1': () => view(),
-    'GET /v1/reviews/r1?brief=true': () => view(true),
-    'POST /v1/reviews/r1/decisions?brief=true': (b) => {
+    'GET /v1/reviews/r1?brief=true': () => read(),
+    'POST /v1/reviews/r1/decisions?brief=true': (b) => decide(() => {
       const { file, unit, decision } = b as { file?: string; unit?: string; decision: string }
       for (const f of file ? [file] : Object.keys(decisions)) for (const u of unit ? [unit] : Object.keys(decisions[f]!)) decisions[f]![u] = decision
       return view(true)
-    },
+    }),
     'POST /v1/reviews/r1/viewed?brief=true': (b) => {
       const x = b as { file: string; viewed: boolean }
       viewed[x.file] = x.viewed
@@ -60,7 +62,22 @@ function desk(first: Comment[] = []) {
   })
   const w = world(project(), session(), step(1), ended(1, {}), ev('step.sealed', { commit: 'x', tree: 'y', changes: [{ path: 'cart.ts', op: 'modify', added: 1, deleted: 1 }] }, of(1)),
     ev('check.ran', { name: 'npm test', ok: true }), ev('review.opened', { review_id: 'r1', base: 'b', candidate: 'c', files: 2, units: 3 }))
-  return { ...w, ...render(App, { store: w.store, live: false }), seen, decisions, viewed }
+  return {
+    ...w, ...render(App, { store: w.store, live: false }), seen, decisions, viewed, view,
+    /** The next decision waits: to be taken, or only for its answer. */
+    slow: (taken = false) => {
+      let go = () => {}
+      const gone = new Promise<void>((done) => (go = done))
+      decide = (answer) => {
+        decide = (a) => a()
+        const then = taken ? answer() : undefined
+        return gone.then(() => then ?? answer())
+      }
+      return { go: () => go() }
+    },
+    /** How the review is read from now on; nothing: as it is. */
+    reads: (f: () => unknown = () => view(true)) => (read = f),
+  }
 }
 const sent = (seen: { path: string; body: unknown }[], what: string) => seen.filter((c) => c.path.includes(`/${what}`)).map((c) => c.body)
 const key = (k: string, more: object = {}) => fireEvent.keyDown(document.body, { key: k, ...more })
@@ -140,6 +157,68 @@ it('shows a plan before the push, and the push is bound to it', async () => {
   await fireEvent.click(await screen.findByRole('button', { name: /^Push dddddddd/ }))
   await screen.findByText(/^Pushed d+/)
   expect(sent(seen, 'push')).toEqual([{ remote: '/remote.git', ref: 'fix', digest: 'plan-1' }])
+})
+
+it('plans and pushes nothing before the core has every decision that is shown', async () => {
+  const d = await opened()
+  const all = d.slow()
+  await fireEvent.click(screen.getByRole('button', { name: 'Accept all' }))
+  await screen.findByText('3 accepted') // as it is wished
+  await key('Enter', { ctrlKey: true })
+  await screen.findByRole('button', { name: /^Planning/ })
+  await new Promise((r) => setTimeout(r, 30))
+  expect(sent(d.seen, 'plan')).toEqual([])
+  all.go()
+  await screen.findByRole('button', { name: /^Push dddddddd/ })
+  expect(d.decisions.f2!.file).toBe('accept')
+  expect(sent(d.seen, 'plan')).toHaveLength(1)
+  // A decision that is made while a push waits for another voids what was planned.
+  const one = d.slow()
+  await key('Enter', { ctrlKey: true })
+  await screen.findByText(/^Pushed d+/)
+  await fireEvent.click(screen.getByRole('button', { name: 'Reject file' }))
+  await fireEvent.click(await screen.findByRole('button', { name: /^See what would be pushed/ }))
+  await screen.findByRole('button', { name: /^Planning/ })
+  expect(sent(d.seen, 'plan')).toHaveLength(1)
+  one.go()
+  await screen.findByRole('button', { name: /^Push dddddddd/ })
+  expect(sent(d.seen, 'push')).toHaveLength(1)
+})
+
+it('an answer that is older than what was done since is not shown', async () => {
+  const d = await opened()
+  let go = () => {}
+  const gone = new Promise<void>((done) => (go = done))
+  d.reads(() => {
+    const then = d.view(true)
+    return gone.then(() => then)
+  })
+  d.store.take([ev('review.viewed', { review_id: 'r1', file: 'f1', viewed: false })])
+  await waitFor(() => expect(d.seen.filter((c) => c.path === '/v1/reviews/r1?brief=true')).toHaveLength(1))
+  d.reads()
+  await fireEvent.click(screen.getByRole('button', { name: 'Accept all' }))
+  await screen.findByText('3 accepted')
+  await waitFor(() => expect(sent(d.seen, 'decisions')).toHaveLength(1))
+  go()
+  // It is read once more, and says what holds.
+  await waitFor(() => expect(d.seen.filter((c) => c.path === '/v1/reviews/r1?brief=true')).toHaveLength(2))
+  expect(screen.getByText('3 accepted')).toBeTruthy()
+  expect(screen.queryByText('3 undecided')).toBeNull()
+})
+
+it('what another client decides while a wish is on its way is seen when it has arrived', async () => {
+  const d = await opened()
+  const mine = d.slow(true)
+  await fireEvent.click(screen.getByRole('button', { name: 'Accept file' }))
+  await screen.findByText('2 accepted')
+  await waitFor(() => expect(sent(d.seen, 'decisions')).toHaveLength(1))
+  d.decisions.f2!.file = 'reject'
+  d.store.take([ev('review.decided', { review_id: 'r1', file: 'f2', decision: 'reject' })])
+  await waitFor(() => expect(d.seen.some((c) => c.path === '/v1/reviews/r1?brief=true')).toBe(true))
+  await tick()
+  mine.go()
+  await screen.findByText('1 rejected')
+  expect(screen.getByText('2 accepted')).toBeTruthy()
 })
 
 it('says why a push did not go through, with what to do', async () => {

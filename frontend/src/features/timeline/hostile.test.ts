@@ -1,4 +1,4 @@
-import { cleanup, render, screen } from '@testing-library/svelte'
+import { cleanup, render, screen, waitFor } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 import { core, HARMFUL, HOSTILE, ended, of, project, session, shown, step, ev, world } from '../../test/world'
 import App from '../../App.svelte'
@@ -33,7 +33,7 @@ it('shows hostile output as text: raw or not, looked through or not', async () =
 it('shows hostile lines of a diff as text, also where colours and marks cut them', async () => {
   const lines = [{ op: ' ', text: `const a = "${HOSTILE}" // ${LINK}`, old: 1, new: 1 }, { op: '-', text: `x = "${HOSTILE}" + 1`, old: 2 }, { op: '+', text: `x = "${HOSTILE}" + 2\u202e`, new: 2, no_eol: true }]
   const { container } = render(Diff, { hunks: [{ id: 'h', old_start: 1, old_lines: 2, new_start: 1, new_lines: 2, lines }], path: 'a.ts' })
-  await vi.waitFor(() => expect(container.querySelectorAll('.tk-k, .tk-s').length).toBeGreaterThan(0), { timeout: 20_000 })
+  await waitFor(() => expect(container.querySelectorAll('.tk-k, .tk-s').length).toBeGreaterThan(0))
   harmless(container)
   expect(container.querySelectorAll('mark').length).toBeGreaterThan(0)
   expect([...container.querySelectorAll('.t')].map((t) => t.textContent?.includes('<img src=x onerror=alert(1)>'))).toEqual([true, true, true])
@@ -53,7 +53,7 @@ it('keeps what is in turns, tools and results from being anything but text', asy
   const feed = container.querySelector('[role=feed]')!
   harmless(feed)
   for (const b of feed.querySelectorAll<HTMLElement>('button.step')) b.click()
-  await vi.waitFor(() => expect(feed.querySelector('.open')).toBeTruthy())
+  await waitFor(() => expect(feed.querySelector('.open')).toBeTruthy())
   for (const t of feed.querySelectorAll<HTMLElement>('[role=tab]')) {
     t.click()
     await Promise.resolve()

@@ -214,7 +214,7 @@ it('takes hostile words of a model for words, wherever they stand', async () => 
     return n
   }
   expect(harmless()).toBeGreaterThan(30)
-  await vi.waitFor(() => expect(container.querySelectorAll('.code .tk-k').length).toBeGreaterThan(0), { timeout: 20_000 })
+  await waitFor(() => expect(container.querySelectorAll('.code .tk-k').length).toBeGreaterThan(0))
   harmless()
   await take(answered(2, [text(ALL)]), turnEnded(HOSTILE, ALL))
   harmless()

@@ -41,6 +41,24 @@ describe('the window around the page', () => {
     expect(desk).toBeDefined()
   })
 
+  it('says that the core is of another program until that is closed, and in About', async () => {
+    aWindow()
+    core({ 'GET /v1/info': () => ({ version: 'v1', machine_kinds: {}, page: { version: 'v2', api: 1 }, differs: 'the core that runs is Glasshouse v1 and this is v2' }) })
+    const { store } = world(project(), session())
+    render(App, { store, live: false })
+    store.onDiffers('the core that runs is Glasshouse v1 and this is v2')
+    const said = () => document.querySelector('.notes')?.textContent
+    await waitFor(() => expect(said()).toContain('The core that runs is Glasshouse v1 and this is v2.'))
+    await fireEvent.click(screen.getByRole('button', { name: 'About' }))
+    const about = await screen.findByRole('dialog', { name: 'About Glasshouse' })
+    await waitFor(() => expect(about.textContent).toContain('This window'))
+    expect(about.textContent).toContain('The core that runs is Glasshouse v1 and this is v2')
+    store.onDiffers('the core that runs is something else')
+    await waitFor(() => expect(said()).toContain('The core that runs is something else.'))
+    store.onDiffers('')
+    await waitFor(() => expect(said()).toBe(''))
+  })
+
   it('opens what a notice told of', async () => {
     const { heard } = aWindow()
     core({})
