@@ -5,5 +5,5 @@ export default defineConfig({
   plugins: [svelte()],
   build: { outDir: 'dist', emptyOutDir: false, target: 'safari16', sourcemap: false, assetsInlineLimit: 0 },
   resolve: process.env.VITEST ? { conditions: ['browser'] } : undefined,
-  test: { environment: 'happy-dom', include: ['src/**/*.test.ts'], setupFiles: ['src/test/setup.ts'], testTimeout: 90_000, hookTimeout: 90_000 },
+  test: { environment: 'happy-dom', include: ['src/**/*.test.ts'], setupFiles: ['src/test/setup.ts'], testTimeout: 240_000, hookTimeout: 240_000 },
 })
