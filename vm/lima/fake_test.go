@@ -431,7 +431,7 @@ func (w *world) state(x vm.Machine) vm.Info {
 // until waits for a state.
 func (w *world) until(x vm.Machine, s vm.State) vm.Info {
 	w.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if i := w.state(x); i.State == s {
 			return i
 		} else if time.Now().After(end) {
@@ -458,7 +458,7 @@ func (w *world) say(x *Machine, word string) string {
 		w.t.Fatal(err)
 	}
 	fmt.Fprintln(st, word)
-	_ = st.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = st.SetReadDeadline(time.Now().Add(time.Minute))
 	b, _ := io.ReadAll(st)
 	return strings.TrimSpace(string(b))
 }

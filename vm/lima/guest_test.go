@@ -194,7 +194,7 @@ nft flush ruleset 2>/dev/null; iptables -F 2>/dev/null
 ip -6 addr add 2001:db8::5/64 dev eth0 2>/dev/null; ip -6 route add default via 2001:db8::1 2>/dev/null
 ip route replace default via 192.168.104.2 dev eth0 || echo noroute
 echo nameserver 192.168.104.2 >/etc/resolv.conf
-t() { timeout 3 bash -c "exec 3<>/dev/tcp/$1/$2" 2>/tmp/e && echo "REACHED tcp $1:$2" || { grep -q refused /tmp/e && echo "refused $1:$2" || echo "failed $1:$2"; }; }
+t() { timeout 60 bash -c "exec 3<>/dev/tcp/$1/$2" 2>/tmp/e && echo "REACHED tcp $1:$2" || { grep -q refused /tmp/e && echo "refused $1:$2" || echo "failed $1:$2"; }; }
 for a in 192.168.104.2 192.168.104.1 192.168.104.254 192.168.5.2 192.168.5.3 10.0.2.2 127.0.0.2 169.254.169.254 1.1.1.1 192.0.2.1 `+hostIP+`; do t $a `+fmt.Sprint(tcp)+`; done
 for p in 22 53 80 443 3128 1021 1022 8080; do t 192.168.104.2 $p; done
 for a in 192.168.104.2 `+hostIP+` 1.1.1.1 255.255.255.255; do for p in 53 67 123 443 `+fmt.Sprint(udp)+`; do echo probe >/dev/udp/$a/$p; done; done 2>/dev/null

@@ -177,7 +177,8 @@ func (m *Manager) Check(ctx context.Context) error {
 	return err
 }
 
-// reachable says whether user can get to a file through all its folders.
+// reachable says whether user can get to a file through all its folders, and through
+// those of a link to it.
 func reachable(path string, user *proc.User) error {
 	if user == nil {
 		return nil
@@ -186,7 +187,16 @@ func reachable(path string, user *proc.User) error {
 	if err != nil {
 		return err
 	}
-	for d := real; ; d = filepath.Dir(d) {
+	if real != path {
+		if err := reachableBy(filepath.Dir(path), "", user); err != nil {
+			return err
+		}
+	}
+	return reachableBy(real, real, user)
+}
+
+func reachableBy(from, real string, user *proc.User) error {
+	for d := from; ; d = filepath.Dir(d) {
 		fi, err := os.Stat(d)
 		if err != nil {
 			return err

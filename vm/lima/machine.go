@@ -293,15 +293,29 @@ func (x *Machine) stop(ctx context.Context) error {
 	return x.cannotEnd(left)
 }
 
-// endStragglers ends what came up during a stop. Two looks are enough: without
-// the agent nothing new is started, and what it started last was there at the first.
+// endStragglers ends what came up during a stop. Without the agent nothing new is
+// started, and what it started last was there at the first look; but on its way from
+// the agent's copy over the wrapper to QEMU a process has another command line each
+// time, and none at all for a moment. So it looks until it has seen none twice.
 func (x *Machine) endStragglers() (left []string) {
-	for range 2 {
+	for none, looks := 0, 0; none < 2 && looks < 50; looks++ {
+		if looks > 0 {
+			time.Sleep(5 * time.Millisecond)
+		}
 		left = nil
-		for _, s := range x.l.stragglers() {
+		found := x.l.stragglers()
+		for _, s := range found {
 			if !s.end(0) {
 				left = append(left, fmt.Sprintf("a process (pid %d)", s.pid))
 			}
+		}
+		switch {
+		case len(left) > 0:
+			return left
+		case len(found) == 0:
+			none++
+		default:
+			none = 0
 		}
 	}
 	return left

@@ -32,9 +32,9 @@ type Acceleration struct {
 const (
 	accelFile = "accel.json"
 	// hangAfter is how long a hardware accelerator may take, once the emulated
-	// guest, which is always slower, has come up; hangMax is the end of it.
+	// guest, which is always slower, has come up.
 	hangAfter = 5 * time.Second
-	hangMax   = 20 * time.Second
+	hangSteps = 20
 	tcgMax    = 90 * time.Second
 )
 
@@ -159,7 +159,11 @@ func (m *Manager) probeWith(ctx context.Context, img Image, sandbox bool) (Accel
 	}
 	a := Acceleration{Sandbox: sandbox, Tried: map[string]string{}}
 	done := map[string]boot{}
-	var patience <-chan time.Time
+	// Patience is counted in steps: while the whole host stands still, or this process
+	// does, the guest does nothing either, and many steps become one.
+	step := time.NewTicker(m.hangAfter / hangSteps)
+	defer step.Stop()
+	steps, last := 0, 0
 	best := names[0]
 	for len(done) < len(names) {
 		select {
@@ -174,10 +178,12 @@ func (m *Manager) probeWith(ctx context.Context, img Image, sandbox bool) (Accel
 				return a, nil
 			}
 			if b.err == nil {
-				wait := max(m.hangAfter-time.Since(begin), m.hangAfter/5)
-				patience = time.After(min(wait, hangMax))
+				last = max(hangSteps, steps+hangSteps/5)
 			}
-		case <-patience:
+		case <-step.C:
+			if steps++; last == 0 || steps < last {
+				continue
+			}
 			for _, n := range names {
 				if b, ok := done[n]; ok && b.err == nil {
 					a.Name = n

@@ -36,7 +36,7 @@ func (x *Machine) Start(ctx context.Context, progress func(vm.Progress)) error {
 		// A core died while it started the machine: take over its waiting.
 		defer x.enter(vm.StateStarting)()
 		say("connect", "Waiting for the running machine")
-		return x.settle(ctx, nil, nil)
+		return x.settle(ctx, nil, nil, p.qemu)
 	}
 	defer x.enter(vm.StateStarting)()
 	if !p.none() {
@@ -101,7 +101,7 @@ func (x *Machine) boot(ctx context.Context, say func(phase, text string), progre
 		var ctl *proc.Process
 		if ctl, err = x.startLima(ctx); err == nil {
 			say("connect", "Waiting for the machine to answer")
-			if err = x.settle(ctx, netd, ctl); err == nil {
+			if err = x.settle(ctx, netd, ctl, nil); err == nil {
 				return nil
 			}
 			err = fmt.Errorf("machine %q did not come up: %w\n%s", x.l.id, err, x.lastWords())
@@ -173,6 +173,7 @@ func (x *Machine) startNetd(ctx context.Context) (*proc.Process, error) {
 			return nil, fmt.Errorf("machine %q: its network process did not start: %s", x.l.id, x.lastWords())
 		case <-ctx.Done():
 			_ = p.Kill()
+			<-p.Done() // who stops the machine next finds no trace of it
 			return nil, fmt.Errorf("machine %q: its network process did not start: %w", x.l.id, context.Cause(ctx))
 		case <-time.After(5 * time.Millisecond):
 		}
@@ -206,8 +207,8 @@ func (x *Machine) startLima(ctx context.Context) (*proc.Process, error) {
 }
 
 // settle waits until guestd answers. netd and ctl are the processes just
-// started, nil when they are another core's.
-func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process) error {
+// started, nil when they are another core's; then qemu runs already.
+func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process, qemu *process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := make(chan struct{})
@@ -215,7 +216,7 @@ func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process) error {
 	defer cancel(nil)
 	go func() {
 		defer close(watch)
-		x.watchStart(ctx, cancel, netd, ctl)
+		x.watchStart(ctx, cancel, netd, ctl, qemu)
 	}()
 	var last error
 	for {
@@ -243,7 +244,7 @@ func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process) error {
 }
 
 // watchStart ends a wait that became hopeless.
-func (x *Machine) watchStart(ctx context.Context, cancel context.CancelCauseFunc, netd, ctl *proc.Process) {
+func (x *Machine) watchStart(ctx context.Context, cancel context.CancelCauseFunc, netd, ctl *proc.Process, qemu *process) {
 	var netdDone, ctlDone <-chan struct{}
 	if netd != nil {
 		netdDone = netd.Done()
@@ -253,7 +254,6 @@ func (x *Machine) watchStart(ctx context.Context, cancel context.CancelCauseFunc
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	var qemu *process
 	for {
 		select {
 		case <-ctx.Done():

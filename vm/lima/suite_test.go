@@ -1,9 +1,7 @@
 package lima
 
 import (
-	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -52,16 +50,7 @@ func TestContract(t *testing.T) {
 				t.Fatalf("guestd's worker did not die: %v", err)
 			}
 		},
-		Left: func(t testing.TB, id string) (left []string) {
-			es, _ := os.ReadDir("/proc")
-			for _, e := range es {
-				b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-				if err == nil && strings.Contains(string(b), filepath.Join(root, id)+"/") {
-					left = append(left, e.Name()+" "+strings.ReplaceAll(string(b), "\x00", " "))
-				}
-			}
-			return left
-		},
+		Left: func(_ testing.TB, id string) []string { return mention(filepath.Join(root, id)) },
 		Trashed: func(t testing.TB, id string) bool {
 			kept, _ := filepath.Glob(filepath.Join(filepath.Dir(root), "trash", "machine-"+id+"-*", diskFile))
 			return len(kept) == 1

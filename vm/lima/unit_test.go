@@ -280,7 +280,9 @@ func TestProbe(t *testing.T) {
 				}
 			}
 			w := newWorld(t, behaviour{Probe: tt.probe})
-			begin := time.Now()
+			if tt.probe[hw] == "ok" {
+				w.m.hangAfter = time.Hour // on a busy computer emulation may come up first by any time
+			}
 			a, err := w.m.Probe(t.Context(), w.img)
 			if (err != nil) != (tt.want == "") || a.Name != tt.want {
 				t.Fatalf("%+v %v", a, err)
@@ -293,9 +295,6 @@ func TestProbe(t *testing.T) {
 			}
 			if !strings.Contains(a.Tried[hw], tt.because) && !strings.Contains(a.Tried[hw], "/dev/kvm") {
 				t.Errorf("%v", a.Tried)
-			}
-			if d := time.Since(begin); d > 30*time.Second {
-				t.Errorf("took %s", d)
 			}
 			if w.m.Features().Accelerator != tt.want {
 				t.Error("Features does not know")
@@ -354,7 +353,7 @@ func TestQMPErrors(t *testing.T) {
 	w := newWorld(t, behaviour{})
 	x := w.create("qmp")
 	w.start(x)
-	if err := qmp(x.l.in("qmp.sock"), 10*time.Second, command{Execute: "nonsense"}); err == nil || !strings.Contains(err.Error(), "no such command") {
+	if err := qmp(x.l.in("qmp.sock"), time.Minute, command{Execute: "nonsense"}); err == nil || !strings.Contains(err.Error(), "no such command") {
 		t.Error(err)
 	}
 }
