@@ -256,30 +256,33 @@ func TestMakingIsGivenUpAnywhere(t *testing.T) {
 		go func() {
 			made <- w.Try("POST", "/v1/projects", httpapi.NewProject{Name: "one", Source: src.Dir, Kind: "local"}, &p)
 		}()
-		told, id := 0, ""
-		var err error
-	waiting:
-		for {
+		// Its own events say how far it is; its answer may overtake them.
+		told, id, over, answer := 0, "", false, made
+		for id == "" || told < n && !over {
 			select {
+			case merr := <-answer:
+				if answer = nil; merr != nil {
+					t.Fatalf("after %d: %v", n, merr)
+				}
+				made <- merr // looked at below
 			case e, ok := <-events:
-				if !ok {
+				switch {
+				case !ok:
 					t.Fatal("the stream ended")
-				}
-				if e.Type == "project.created" {
+				case e.Type == "project.created":
 					id = string(e.ProjectID)
-				}
-				if e.Type == "machine.progress" && string(e.ProjectID) == id {
+				case string(e.ProjectID) != id:
+					// of the round before
+				case e.Type == "machine.progress":
 					told++
+				case e.Type == "project.imported":
+					over = true // whole before it was told of so often
 				}
-				if id != "" && told >= n {
-					err = w.Try("POST", "/v1/projects/"+id+"/cancel", map[string]any{}, nil)
-					made <- <-made // its answer is looked at below
-					break waiting
-				}
-			case merr := <-made:
-				made <- merr
-				break waiting
 			}
+		}
+		var err error
+		if !over {
+			err = w.Try("POST", "/v1/projects/"+id+"/cancel", map[string]any{}, nil)
 		}
 		merr := <-made
 		var ps []httpapi.ProjectView

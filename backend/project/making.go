@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -64,7 +65,8 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 		return domain.Project{}, err
 	}
 	p.Name = name
-	defer s.leaveName(name)
+	leave := sync.OnceFunc(func() { s.leaveName(name) })
+	defer leave()
 	limits := s.defaultSpec()
 	spec := r.Spec
 	spec.CPUs = cmp.Or(spec.CPUs, limits.CPUs)
@@ -90,6 +92,7 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (domain.Project, 
 		delete(s.making, p.ID)
 		s.mu.Unlock()
 		s.prog.end(p.ID)
+		leave() // who waited for the end of a making that was given up may make it again at once
 		close(mk.done)
 	}()
 	err = s.fill(mctx, p, spec, r)

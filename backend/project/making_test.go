@@ -190,6 +190,12 @@ func TestGiveUpAMaking(t *testing.T) {
 					if what, err := h.svc.Cancel(h.ctx(), "one", "person"); what != "create" || err != nil {
 						t.Errorf("%s %v", what, err)
 					}
+					// Its name is free at once.
+					if name, err := h.svc.takeName("one", false); err != nil {
+						t.Error(err)
+					} else {
+						h.svc.leaveName(name)
+					}
 				case "delete":
 					if err := h.svc.Delete(h.ctx(), p.ID, "person"); err != nil {
 						t.Error(err)
