@@ -149,6 +149,9 @@ func (a *actor) move(ctx context.Context, to domain.SessionState, reason string,
 
 var errNoTurn = domain.E(domain.CodeConflict, "that turn is not running", "it has ended already", nil)
 
+// errEnding is why a turn's end is not recorded yet.
+var errEnding = errors.New("the session is being ended")
+
 func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason string, actor domain.Actor) (event.TurnEnded, error) {
 	var checks []event.Check
 	var err error
@@ -177,6 +180,10 @@ func (a *actor) endTurn(ctx context.Context, turn domain.TurnID, result, reason 
 		derr := a.do(context.WithoutCancel(ctx), func() {
 			if a.turn.id != turn {
 				err = errNoTurn // the session was ended under it, and said so
+				return
+			}
+			if a.ending > 0 {
+				err = errEnding // it says so; where it is given up, the turn is ended after it
 				return
 			}
 			if err = a.closeAgentQuestions(ctx); err != nil {

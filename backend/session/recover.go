@@ -227,7 +227,10 @@ func (a *actor) reviveStep(p *past) {
 		close(st.decided)
 		a.s.wg.Go(st.rejoin)
 	default:
-		a.s.wg.Go(func() { st.resume(lost) })
+		// Looked up here, before anybody can answer: an answer that comes right after
+		// the start is one to this core.
+		open := slices.ContainsFunc(a.s.cfg.Ledger.Pending(approval.Scope{Session: a.who.ID, Step: st.ID}), func(q approval.Approval) bool { return q.ID == st.approval })
+		a.s.wg.Go(func() { st.resume(open, lost) })
 	}
 }
 
@@ -284,9 +287,9 @@ func (st *Step) reseal() {
 	}
 }
 
-// resume goes on with a step that never started. lost says why it could not be run
-// even if it were allowed now.
-func (st *Step) resume(lost error) {
+// resume goes on with a step that never started. open says that its question had no
+// end when the core came; lost, why it could not be run even if it were allowed now.
+func (st *Step) resume(open bool, lost error) {
 	a := st.a
 	if st.approval == "" {
 		if st.decision.Decision == domain.Deny {
@@ -297,7 +300,6 @@ func (st *Step) resume(lost error) {
 		return
 	}
 	id := st.approval
-	open := slices.ContainsFunc(a.s.cfg.Ledger.Pending(approval.Scope{Session: a.who.ID, Step: st.ID}), func(q approval.Approval) bool { return q.ID == id })
 	switch {
 	case open && lost != nil:
 		if st.closeQuestion(id) {

@@ -87,7 +87,11 @@ func TestRecoverMatrix(t *testing.T) {
 					b.until("the command's start", func() bool { return len(b.w.Started()) == 1 })
 				}
 				if tc.name == "started, ended meanwhile" {
-					b.until("the command's end", func() bool { _, ok := b.w.Get("f"); return ok })
+					g, _ := b.m.Running("p_1")
+					b.until("the command's end", func() bool {
+						list, err := g.Execs().List(b.ctx())
+						return err == nil && len(list) == 1 && !list[0].Running
+					})
 				}
 				before := b.events(s, st.ID)
 				if last := before[len(before)-1]; last != string(tc.after) {

@@ -38,7 +38,9 @@ func TestModeChangesUnderQueuedSteps(t *testing.T) {
 	if v := b.wait(asked, domain.StepSealed); v.Ended == nil || v.Ended.Outcome != domain.OutcomeOK {
 		t.Errorf("what the person allowed: %+v", v)
 	}
-	if v := planned.View(); v.State != domain.StepAsking || v.Decision.Decision != domain.Ask || !strings.Contains(v.Decision.Reason, "mode was changed") {
+	// Its question is there a moment before it says that it asks.
+	b.until("the other to ask", func() bool { return planned.View().State == domain.StepAsking })
+	if v := planned.View(); v.Decision.Decision != domain.Ask || !strings.Contains(v.Decision.Reason, "mode was changed") {
 		t.Errorf("%+v", v)
 	}
 	// To plan, while it asks: a yes does not carry it past the mode.
