@@ -142,26 +142,37 @@ func watchAtRest(s *suite) {
 	s.open("/color/red")
 	f := s.watch()
 	fr := s.shows(f, red)
+	first := fr.Seq
 	// It paints nothing more: the viewer waits.
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
-		next, err := f.Next(ctx, fr.Seq)
-		cancel()
-		if errors.Is(err, context.DeadlineExceeded) {
+	rest := func() {
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+			next, err := f.Next(ctx, fr.Seq)
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) {
+				return
+			}
+			if err != nil || next.Seq > first+400 {
+				s.Fatalf("a page at rest gives frame after frame: %d, %v", next.Seq, err)
+			}
+			fr = next
+		}
+	}
+	// A second viewer gets what there is at once, an old number does not matter. Where the
+	// computer stood still, what looked like rest was none.
+	var g browser.Frames
+	for tries := 0; ; tries++ {
+		rest()
+		g = s.watch()
+		one := s.frame(g, 0)
+		two, err := g.Next(s.ctx(), fr.Seq+1_000_000)
+		if err == nil && one.Seq == fr.Seq && two.Seq == fr.Seq {
 			break
 		}
-		if err != nil || next.Seq > 400 {
-			s.Fatalf("a page at rest gives frame after frame: %d, %v", next.Seq, err)
+		if err != nil || one.Seq < fr.Seq || two.Seq < fr.Seq || tries == 10 {
+			s.Fatalf("a new viewer got frame %d, and with another browser's number %d, not %d: %v", one.Seq, two.Seq, fr.Seq, err)
 		}
-		fr = next
-	}
-	// A second viewer gets what there is at once, an old number does not matter.
-	g := s.watch()
-	if got := s.frame(g, 0); got.Seq != fr.Seq {
-		s.Errorf("a new viewer got frame %d, not %d", got.Seq, fr.Seq)
-	}
-	if got, err := g.Next(s.ctx(), fr.Seq+1_000_000); err != nil || got.Seq != fr.Seq {
-		s.Errorf("a viewer that followed another browser got frame %d, %v", got.Seq, err)
+		g.Close()
 	}
 	g.Close()
 	if _, err := g.Next(s.ctx(), fr.Seq); err == nil {

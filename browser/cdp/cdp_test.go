@@ -108,15 +108,17 @@ func site(t testing.TB) *browsertest.Site {
 	return s
 }
 
+// limits are short for what is waited for in vain, and long enough for a computer that
+// does nothing for some seconds.
+var limits = cdp.Options{ActionTimeout: 2 * time.Second, NavTimeout: 12 * time.Second, CallTimeout: 15 * time.Second, SettleTimeout: 8 * time.Second}
+
 func TestContract(t *testing.T) {
 	browsertest.Run(t, func(t *testing.T) browsertest.Env {
 		return browsertest.Env{
 			Site:   site(t),
 			Opener: opener(t),
 			New: func(ctx context.Context, open browser.Opener) (browser.Browser, error) {
-				return cdp.New(ctx, open, cdp.Options{
-					ActionTimeout: 2 * time.Second, NavTimeout: 6 * time.Second, CallTimeout: 5 * time.Second,
-				})
+				return cdp.New(ctx, open, limits)
 			},
 		}
 	})

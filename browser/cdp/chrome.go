@@ -121,13 +121,13 @@ func newChrome(opt Options) *chrome {
 // open runs the opener with a deadline; a pipe that comes too late is closed.
 func open(ctx context.Context, opener browser.Opener, opt Options) (io.ReadWriteCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	type got struct {
 		rw  io.ReadWriteCloser
 		err error
 	}
 	ch := make(chan got, 1)
 	go func() {
-		defer cancel()
 		rw, err := opener(context.WithoutCancel(ctx), opt.Width, opt.Height)
 		ch <- got{rw, err}
 	}()

@@ -44,6 +44,9 @@ type pressed struct {
 	mark   mark
 }
 
+// lookTime is how long the page itself waits for an element in one look.
+const lookTime = 400 * time.Millisecond
+
 // Remote objects of a look and of a press live apart: each is released by its own.
 const (
 	groupLook  = "glasshouse-look"
@@ -130,9 +133,12 @@ func (b *chrome) lift(ctx context.Context, s *spot, at ready) (ready, error) {
 // all; then the wait goes on.
 func (b *chrome) press(ctx context.Context, name string, typing bool) (*pressed, error) {
 	end := time.Now().Add(b.opt.ActionTimeout)
+	// Where the page or this computer is slow, or stood still, little was looked at in that
+	// time; then it goes on for as many looks as there are in it, but not without end.
+	enough, over := int(b.opt.ActionTimeout/lookTime), end.Add(2*b.opt.ActionTimeout)
 	var why string
 	for turn := 0; ; turn++ {
-		if turn > 0 && time.Now().After(end) {
+		if now := time.Now(); turn > 0 && now.After(end) && (turn >= enough || now.After(over)) {
 			return nil, b.notActionable(ctx, name, why)
 		}
 		s, err := b.resolve(ctx, name)
@@ -162,7 +168,7 @@ func (b *chrome) press(ctx context.Context, name string, typing bool) (*pressed,
 // attempt is one try: (nil, why, nil) means not yet.
 func (b *chrome) attempt(ctx context.Context, s *spot, typing bool, turn int, left time.Duration) (*pressed, string, error) {
 	r, t := s.ref, s.ref.tab
-	budget := min(max(left, 50*time.Millisecond), 400*time.Millisecond)
+	budget := min(max(left, 50*time.Millisecond), lookTime)
 	var at ready
 	if err := b.run(ctx, r.doc, &at, "ready", r.num, typing, budget.Milliseconds(), turn); err != nil {
 		return nil, "", err

@@ -3,7 +3,6 @@ package cdp_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"glasshouse/browser"
 	"glasshouse/browser/browsertest"
@@ -17,9 +16,7 @@ func TestContractWatched(t *testing.T) {
 			Site:   site(t),
 			Opener: opener(t),
 			New: func(ctx context.Context, open browser.Opener) (browser.Browser, error) {
-				return cdp.New(ctx, open, cdp.Options{
-					ActionTimeout: 2 * time.Second, NavTimeout: 6 * time.Second, CallTimeout: 5 * time.Second,
-				})
+				return cdp.New(ctx, open, limits)
 			},
 		}
 	})
