@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,6 +28,9 @@ var whole = map[string]string{
 func TestEnvironmentsAreNotHandedOn(t *testing.T) {
 	var found []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && d != nil {
+			return nil // a test or a build beside this one took its own away
+		}
 		if err != nil {
 			return err
 		}
@@ -37,6 +41,9 @@ func TestEnvironmentsAreNotHandedOn(t *testing.T) {
 			return nil
 		}
 		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err == nil && (strings.Contains(string(b), "os.Environ()") || strings.Contains(string(b), "syscall.Environ()")) {
 			found = append(found, filepath.ToSlash(path))
 		}
