@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -384,6 +385,34 @@ func TestRestoreWaitsForASeal(t *testing.T) {
 	b.has("a", "one")
 	if v := b.wait(two, domain.StepSealed); v.Sealed.Base != one.Sealed.Commit {
 		t.Errorf("%+v", v.Sealed)
+	}
+}
+
+// Who saw a step sealed may have the workspace, however busy the step's session is.
+func TestRestoreRightAfterASeal(t *testing.T) {
+	b := newBench(t)
+	s, other := b.session(), b.session()
+	one := b.put(s, "a", "one")
+	a, err := b.svc.actor(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b.w.Fail = func(method string) error {
+		if method == "execs.forget" { // the last that a step does before it is done
+			once.Do(func() {
+				go func() { _ = a.do(context.Background(), func() { close(held); <-hold }) }()
+				<-held
+			})
+		}
+		return nil
+	}
+	b.wait(b.call(other, "write", map[string]any{"path": "a", "content": "two"}), domain.StepSealed)
+	v := b.wait(b.call(s, tool.Restore, map[string]any{"checkpoint": one.Sealed.Commit}), domain.StepRunning)
+	close(hold)
+	if v.Refused != nil {
+		t.Errorf("%s: %s", v.State, v.Refused.Reason)
 	}
 }
 

@@ -254,8 +254,13 @@ func grantOf(act policy.Action, args json.RawMessage) grantKey {
 }
 
 // finished closes the step's last channel and lets the actor keep of it only where
-// its events are.
+// its events are. The workspace is free before: who waited for the seal may want it for
+// itself at once, and would be turned away.
 func (st *Step) finished() {
+	st.space().leave(st)
+	if st.place != nil {
+		st.place.leave()
+	}
 	close(st.done)
 	st.cancel(nil)
 	_ = st.a.do(context.Background(), func() { st.a.retire(st) })
