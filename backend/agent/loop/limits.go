@@ -62,11 +62,11 @@ type limit struct {
 
 func (t *turn) limits(v session.View) (out []limit) {
 	if v.Nanos > 0 {
-		out = append(out, limit{"nanos", "what the session may cost", t.conv.cost, v.Nanos, roughly, dollars})
+		out = append(out, limit{"nanos", "what the session may cost", t.conv.cost + t.lost.nanos, v.Nanos, roughly, dollars})
 	}
 	if v.Tokens > 0 {
 		n := func(n int64) string { return thousands(n) + " tokens" }
-		out = append(out, limit{"tokens", "the session's tokens", t.conv.tokens, v.Tokens, n, n})
+		out = append(out, limit{"tokens", "the session's tokens", t.conv.tokens + t.lost.tokens, v.Tokens, n, n})
 	}
 	return out
 }
@@ -142,13 +142,44 @@ func percent(n, of int64) int64 { return int64(float64(n) / float64(of) * 100) }
 func (t *turn) mostOutput(v session.View, cfg model.Config, input int) int {
 	n := float64(cfg.OutputSize())
 	if v.Tokens > 0 {
-		n = min(n, float64(v.Tokens-t.conv.tokens-int64(input)))
+		n = min(n, float64(v.Tokens-t.conv.tokens-t.lost.tokens-int64(input)))
 	}
 	if v.Nanos > 0 && cfg.Price != nil && cfg.Price.Output > 0 {
-		left := v.Nanos - t.conv.cost - cfg.Price.Cost(model.Usage{Input: int64(input)})
+		left := v.Nanos - t.conv.cost - t.lost.nanos - cfg.Price.Cost(model.Usage{Input: int64(input)})
 		n = min(n, float64(left)/(cfg.Price.Output*1000))
 	}
 	return max(int(n), least(cfg))
+}
+
+// lost is our guess of what attempts that broke off took, until it is recorded with the
+// answer or its end.
+type lost struct{ tokens, nanos int64 }
+
+// attempts asks a model within the session's limits as they are: what an attempt took that
+// broke off is gone, and the next one is not made where that leaves too little.
+type attempts struct {
+	model.Client
+	t    *turn
+	cfg  model.Config
+	made int
+}
+
+func (a *attempts) Answer(ctx context.Context, r model.Request, each func(model.Delta)) (model.Answer, error) {
+	if a.made++; a.made > 1 && a.t.lost != (lost{}) {
+		v, err := a.t.room.Session(ctx)
+		if err != nil {
+			return model.Answer{}, err
+		}
+		if err := a.t.reached(v, a.cfg); err != nil {
+			return model.Answer{}, err
+		}
+		input := min(a.t.estimate(&r, a.cfg), a.t.budget(a.cfg))
+		if why := a.t.tooDear(v, a.cfg, input); why != "" {
+			return model.Answer{}, &agent.Stopped{Reason: why}
+		}
+		r.MaxOutput = min(r.MaxOutput, a.t.mostOutput(v, a.cfg, input))
+	}
+	return a.Client.Answer(ctx, r, each)
 }
 
 // dollars out of billionths, exactly, with two places at least.

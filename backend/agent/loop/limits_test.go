@@ -485,6 +485,26 @@ func TestAttemptsThatBreakOffCount(t *testing.T) {
 	}
 }
 
+// Nor is the next attempt made where those before it left too little of a limit.
+func TestAttemptsThatBreakOffStopAtALimit(t *testing.T) {
+	for _, l := range []session.Limits{{Tokens: 14_000}, {Nanos: 60_000_000}} {
+		h := newHouse(t)
+		h.view.Limits = l
+		h.begin("x")
+		m := script(t)
+		m.cfg.Price = &model.Price{Input: 1, Output: 10}
+		b := &breaking{mind: m, left: 100, says: strings.Repeat("word ", 1500)}
+		has(t, stopped(t, workWith(t, h, Config{Models: b})), "would go over the limit", "raise it")
+		as := recorded[*event.ModelAnswered](h)
+		if len(as) != 1 || as[0].Purpose != event.PurposeBroken {
+			t.Fatalf("recorded %+v", as)
+		}
+		if n := as[0].Usage.Input + as[0].Usage.Output; as[0].Attempts < 2 || l.Tokens > 0 && n > l.Tokens || l.Nanos > 0 && as[0].CostNanos > l.Nanos {
+			t.Errorf("with %+v: %d attempts, %d tokens, %d nanos", l, as[0].Attempts, n, as[0].CostNanos)
+		}
+	}
+}
+
 // An answer that is stopped in its middle, or breaks off for good, leaves what it had
 // said and what it cost. The model is shown none of it.
 func TestAnAnswerThatBrokeOffIsKept(t *testing.T) {

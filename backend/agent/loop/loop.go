@@ -90,6 +90,7 @@ type turn struct {
 	refused *model.Error   // the last time
 	rooms   int            // how often room was made since the last answer
 	dense   float64        // tokens for each that our guess counts
+	lost    lost           // of the answer that is being asked for
 }
 
 func (t *turn) run(ctx context.Context) error {

@@ -39,19 +39,22 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	var first int64 = -1
 	d := newDeltas(t.room.Publish, t.room.Turn(), q.id)
 	retry := t.l.cfg.Retry
-	retry.Client = q.client
+	retry.Client = &attempts{Client: q.client, t: t, cfg: q.cfg}
 	if q.tries > 0 {
 		retry.Attempts = q.tries
 	}
 	got, attempt, keptOf := 0, 1, 0 // bytes of this attempt; its number, and that of the one whose text is kept
-	var lost model.Usage
+	var gone model.Usage            // what attempts took that broke off
+	t.lost = lost{}
+	defer func() { t.lost = lost{} }()
 	var part strings.Builder // the text of this attempt
 	kept := ""               // and of the newest that broke off in its middle
 	broke := func() {
 		if first < 0 {
 			return
 		}
-		lost = lost.Plus(model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(got))})
+		gone = gone.Plus(model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(got))})
+		t.lost = lost{gone.Context(), q.cfg.Price.Cost(gone)}
 		kept, keptOf = part.String(), attempt
 		first, got = -1, 0
 		part.Reset()
@@ -79,8 +82,8 @@ func (t *turn) query(ctx context.Context, q *query) error {
 	if err != nil {
 		d.cancel()
 		broke()
-		if lost.Context() > 0 {
-			t.brokeOff(ctx, q, kept, keptOf, lost)
+		if gone.Context() > 0 {
+			t.brokeOff(ctx, q, kept, keptOf, gone)
 		}
 		return err
 	}
@@ -94,7 +97,7 @@ func (t *turn) query(ctx context.Context, q *query) error {
 		used = model.Usage{Input: int64(t.whole(q.request)), Output: int64(tokens(sizeOfAnswer(a)))}
 	}
 	e := &event.ModelAnswered{Turn: t.room.Turn(), Answer: q.id, Number: t.conv.answers + 1, Saw: saw, Model: q.cfg.Name, Served: short(line(a.Served, 200), 200),
-		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(used.Plus(lost)), Priced: q.cfg.Price != nil, Lost: lost.Context(),
+		Purpose: q.purpose, Parts: parts(a, q.purpose), Stop: string(a.Stop), Usage: event.ModelUsage(a.Usage), CostNanos: q.cfg.Price.Cost(used.Plus(gone)), Priced: q.cfg.Price != nil, Lost: gone.Context(),
 		Context: used.Context(), Shortened: q.shortened, Size: int64(q.cfg.ContextSize()), Attempts: max(1, a.Attempts), FirstMS: max(0, first), TookMS: took}
 	for _, p := range e.Parts {
 		if p.Kind == string(model.KindText) {
