@@ -80,11 +80,18 @@ func quit(ctx context.Context, now bool) (string, error) {
 		return "", err
 	}
 	c := socketClient(paths)
-	// One that begins does not answer yet, one that ends does not answer any more.
+	// One that begins does not answer yet, one that ends does not answer any more. Who
+	// holds the place before and after it answered has said its own number.
 	var pid int
 	if err := until(ctx, func() (bool, error) {
-		pid, err = core.Holder(paths)
-		return pid == 0 || c.running(ctx), err
+		if pid, err = core.Holder(paths); err != nil || pid == 0 {
+			return true, err
+		}
+		if !c.running(ctx) {
+			return false, nil
+		}
+		now, err := core.Holder(paths)
+		return now == pid && pid > 0, err
 	}); errors.Is(err, errLate) {
 		return "", domain.E(domain.CodeUnavailable, fmt.Sprintf("the core (process %d) begins or ends since half a minute and does not answer", pid), "see its log in "+paths.Logs(), nil)
 	} else if err != nil {

@@ -63,5 +63,6 @@ func TestWaitingIsShownAndWiped(t *testing.T) {
 		t.Error(code)
 	}
 	_, after, _ := strings.Cut(s.text.String(), "waiting for the model, ")
-	has(t, after, "\r\x1b[K  | Here.\r\n─── turn ok")
+	has(t, after, "\r\x1b[K  | Here.\r\n")
+	has(t, s.lasting(), "hi\r\n  | Here.\r\n─── turn ok") // nothing of it is left
 }

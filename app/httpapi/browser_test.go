@@ -173,7 +173,7 @@ func TestBrowserFrameViewerLeaves(t *testing.T) {
 	}
 	cancel()
 	<-done
-	for end := time.Now().Add(20 * time.Second); s.waiting.Load() != 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); s.waiting.Load() != 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the core still looks for a viewer that left")
 		}

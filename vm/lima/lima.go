@@ -195,6 +195,7 @@ func reachable(path string, user *proc.User) error {
 	return reachableBy(real, real, user)
 }
 
+// reachableBy looks at real, which is a file or "" for none, and at all folders from from up.
 func reachableBy(from, real string, user *proc.User) error {
 	for d := from; ; d = filepath.Dir(d) {
 		fi, err := os.Stat(d)
