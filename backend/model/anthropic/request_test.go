@@ -30,11 +30,13 @@ type seen struct {
 	body   [][]byte
 }
 
-func (s *seen) take(r *http.Request) {
+// take keeps a request and says how many there were with it.
+func (s *seen) take(r *http.Request) int {
 	b, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.path, s.header, s.body = append(s.path, r.Method+" "+r.URL.Path), append(s.header, r.Header), append(s.body, b)
+	return len(s.body)
 }
 
 // serve answers each request with a stream and keeps what came.
@@ -42,10 +44,10 @@ func serve(t *testing.T, streams ...[]byte) (*httptest.Server, *seen) {
 	t.Helper()
 	got := &seen{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got.take(r)
+		n := got.take(r)
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		w.Header().Set("Request-Id", "req_011")
-		_, _ = w.Write(streams[min(len(got.body), len(streams))-1])
+		_, _ = w.Write(streams[min(n, len(streams))-1])
 	}))
 	t.Cleanup(s.Close)
 	return s, got

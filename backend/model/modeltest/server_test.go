@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"glasshouse/backend/model"
 	"glasshouse/backend/model/modeltest"
@@ -361,7 +362,10 @@ func TestStalledStreamEndsWithItsClient(t *testing.T) {
 		t.Errorf("%d connections", srv.Conns())
 	}
 	resp.Body.Close()
-	for srv.Conns() > 0 {
+	for end := time.Now().Add(time.Minute); srv.Conns() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are left", srv.Conns())
+		}
 	}
 }
 

@@ -33,8 +33,8 @@ const (
 	maxCalls = 4096
 	// maxRefusal is how much is read of a body that says why there is no answer.
 	maxRefusal = 256 << 10
-	// maxDrain is the most time spent on what follows an answer.
-	maxDrain = 300 * time.Millisecond
+	// usualDrain is the most time spent on what follows an answer.
+	usualDrain = 300 * time.Millisecond
 )
 
 type client struct {
@@ -43,13 +43,15 @@ type client struct {
 	own  bool // the address is the provider's, not a compatible server's
 	opts []option.RequestOption
 	how  learned
+
+	maxDrain time.Duration
 }
 
 // New makes a client of one model; cfg.Format says of which of the two formats. Nothing
 // is taken from the environment. With an empty key no Authorization header is sent. hc
 // should be of package wire, which bounds times and sizes.
 func New(cfg model.Config, key string, hc *http.Client) model.Client {
-	c := &client{cfg: cfg, key: strings.TrimSpace(key), own: true}
+	c := &client{cfg: cfg, key: strings.TrimSpace(key), own: true, maxDrain: usualDrain}
 	address := ownAddress
 	if cfg.BaseURL != "" {
 		address = cfg.BaseURL
@@ -133,7 +135,7 @@ func (c *client) answer(ctx context.Context, r model.Request, each func(model.De
 	if a.ID == "" {
 		a.ID = wire.RequestID(resp.Header, c.key)
 	}
-	drain(resp.Body, cancel)
+	c.drain(resp.Body, cancel)
 	return a, nil
 }
 
@@ -151,8 +153,8 @@ func (c *client) ask(ctx context.Context, r model.Request, h habits, each func(m
 // drain reads the little that follows a stream's last word, so that the server sees its
 // answer taken to the end and the connection can be used again. It waits no longer than
 // that is worth.
-func drain(body io.Reader, stop func()) {
-	t := time.AfterFunc(maxDrain, stop)
+func (c *client) drain(body io.Reader, stop func()) {
+	t := time.AfterFunc(c.maxDrain, stop)
 	defer t.Stop()
 	_, _ = io.CopyN(io.Discard, body, maxEvent)
 }
