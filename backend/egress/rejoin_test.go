@@ -41,28 +41,34 @@ func TestRejoin(t *testing.T) {
 	req := "GET http://old.example:" + port + "/ HTTP/1.1\r\nHost: old.example:" + port + "\r\nConnection: close\r\n\r\n"
 	got := make(chan string, 1)
 	go func() { got <- raw(t, addr, req) }()
-	for waiting := 0; waiting == 0; time.Sleep(5 * time.Millisecond) {
-		r.gate.mu.Lock()
-		for _, w := range r.gate.wait {
-			waiting = w.n
+	// until looks at the questions that are waited for.
+	until := func(ok func(all map[waitKey]*waiting) bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+			r.gate.mu.Lock()
+			done := ok(r.gate.wait)
+			r.gate.mu.Unlock()
+			if done {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatal("it never came to that")
+			}
 		}
-		r.gate.mu.Unlock()
 	}
+	until(func(all map[waitKey]*waiting) bool {
+		for _, w := range all {
+			return w.n > 0
+		}
+		return false
+	})
 	answers <- Verdict{Allow: true, Rule: "once"}
 	if g := <-got; !strings.HasPrefix(g, "HTTP/1.1 200") {
 		t.Errorf("a connection that waited: %q", g)
 	}
 	rejoin()
 	answers <- Verdict{Allow: true, Rule: "once"}
-	for range 200 {
-		r.gate.mu.Lock()
-		n := len(r.gate.wait)
-		r.gate.mu.Unlock()
-		if n == 0 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	until(func(all map[waitKey]*waiting) bool { return len(all) == 0 })
 	if g := raw(t, addr, req); !strings.HasPrefix(g, "HTTP/1.1 200") {
 		t.Errorf("the connection after the answer: %q", g)
 	}

@@ -403,14 +403,18 @@ func (g *Gate) forward(ctx context.Context, s Scope, t Target, rule string, req 
 	err = resp.Write(count{conn, &p.in})
 	resp.Body.Close()
 	up.Close()
-	select {
-	case serr := <-sent:
-		keep = keep && serr == nil
-	case <-time.After(time.Second):
-		// The server answered without reading the guest's body to its end.
-		keep = false
-		conn.Close()
-		<-sent //nolint:errcheck // it was cut just now
+	if req.Body == http.NoBody {
+		keep = keep && <-sent == nil // nothing of the guest's is waited for
+	} else {
+		select {
+		case serr := <-sent:
+			keep = keep && serr == nil
+		case <-time.After(time.Second):
+			// The server answered without reading the guest's body to its end.
+			keep = false
+			conn.Close()
+			<-sent //nolint:errcheck // it was cut just now
+		}
 	}
 	p.end(ctx, err)
 	return keep && err == nil, err

@@ -16,3 +16,5 @@ func lockFile(f *os.File) (bool, error) {
 	}
 	return err == nil, err
 }
+
+func unlockFile(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }

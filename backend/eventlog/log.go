@@ -272,6 +272,9 @@ func (l *Log) closeFiles() {
 		_ = l.w.Close()
 	}
 	if l.lock != nil {
-		_ = l.lock.Close() // frees the lock
+		// Freed by name: a process that is just being started has a copy of the file
+		// for a moment, and would hold the lock until then.
+		unlockFile(l.lock)
+		_ = l.lock.Close()
 	}
 }

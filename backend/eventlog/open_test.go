@@ -158,7 +158,7 @@ func TestNoPermission(t *testing.T) {
 			b, err := os.ReadFile(exe)
 			must(t, err)
 			must(t, os.WriteFile(copied, b, 0o755))
-			for p := filepath.Dir(copied); p != os.TempDir() && len(p) > 1; p = filepath.Dir(p) {
+			for p := filepath.Dir(copied); p != filepath.Clean(os.TempDir()) && len(p) > 1; p = filepath.Dir(p) {
 				must(t, os.Chmod(p, 0o755))
 			}
 			cmd.Path = copied
@@ -290,4 +290,18 @@ func TestDurabilitySettings(t *testing.T) {
 	if _, err := l.r.Exec("DELETE FROM event"); err == nil {
 		t.Error("a reader may write")
 	}
+}
+
+// A process that is being started has copies of all files for a moment: a log that was
+// closed meanwhile is free all the same.
+func TestClosedLogIsFreeAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	l := openTest(t, dir)
+	copied, err := unix.Dup(int(l.lock.Fd())) // as such a process has it
+	must(t, err)
+	defer unix.Close(copied)
+	must(t, l.Close())
+	l, err = Open(dir, Options{})
+	must(t, err)
+	must(t, l.Close())
 }

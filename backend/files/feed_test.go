@@ -18,7 +18,7 @@ import (
 	"glasshouse/vm/vmtest"
 )
 
-const hang = 30 * time.Second // a guard, never a measure
+const hang = time.Minute // a guard, never a measure
 
 // scripted is a guest whose watch gives what a test sends.
 type scripted struct {
@@ -265,14 +265,15 @@ func TestThroughTheLog(t *testing.T) {
 	sub := log.Subscribe(eventlog.Filter{Types: []event.Type{"files.touched"}}, 0)
 	defer sub.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
-	defer cancel()
-	go f.Run(ctx)
-	go func() { // until the watch is there
+	var over sync.WaitGroup
+	defer func() { cancel(); over.Wait() }() // before the log is closed
+	over.Go(func() { f.Run(ctx) })
+	over.Go(func() { // until the watch is there
 		for i := 0; ctx.Err() == nil; i++ {
 			_, _ = g.Files().Write(ctx, "a", []byte(fmt.Sprint(i)), guest.WriteOptions{})
 			time.Sleep(5 * time.Millisecond)
 		}
-	}()
+	})
 	e, err := sub.Next(ctx)
 	if err != nil {
 		t.Fatal(err)

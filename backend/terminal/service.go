@@ -106,7 +106,12 @@ func (s *Service) Open(ctx context.Context, p domain.Project, q OpenRequest) (*T
 	if err := s.reserve(p.ID); err != nil {
 		return nil, err
 	}
-	defer s.release(p.ID)
+	begun := false
+	defer func() {
+		if !begun {
+			s.release(p.ID)
+		}
+	}()
 	g, err := s.cfg.Machines.Ensure(ctx, p)
 	if err != nil {
 		return nil, err
@@ -127,7 +132,7 @@ func (s *Service) Open(ctx context.Context, p domain.Project, q OpenRequest) (*T
 		t.finish(guest.Exit{Code: -1, Unknown: true, StartError: err.Error()}, "")
 		return nil, domain.E(domain.CodeUnavailable, "the terminal could not be started", "try again; if it stays so, stop the machine and start it", err)
 	}
-	if !s.begin(t, proc) {
+	if begun = s.begin(t, proc); !begun {
 		return nil, errLeaving
 	}
 	return t, nil
@@ -157,12 +162,18 @@ func (s *Service) reserve(p domain.ProjectID) error {
 func (s *Service) release(p domain.ProjectID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.started(p)
+}
+
+// started is called with s.mu held.
+func (s *Service) started(p domain.ProjectID) {
 	if s.starting[p]--; s.starting[p] == 0 {
 		delete(s.starting, p)
 	}
 }
 
-// begin sets a terminal going. proc is nil when it must be joined first.
+// begin sets a terminal going, whose reserved place it takes. proc is nil when it must be
+// joined first, for which none was reserved.
 func (s *Service) begin(t *Terminal, proc guest.Process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,6 +181,9 @@ func (s *Service) begin(t *Terminal, proc guest.Process) bool {
 		return false
 	}
 	s.all[t.ID] = t
+	if proc != nil {
+		s.started(t.Project) // in the same moment: counted twice it would take another's place
+	}
 	s.trim(t.Project)
 	s.wg.Go(func() { t.run(proc) })
 	s.wg.Go(t.write)
