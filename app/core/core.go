@@ -103,7 +103,7 @@ func Run(ctx context.Context, opt Options) error {
 	case <-ctx.Done():
 		c.log.Info("leaving", "why", "asked by signal; machines go on")
 		// An end in order too: the next core must not look for a crash.
-		rctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		rctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := c.record(rctx, event.New{Stream: event.HostStream, Origin: domain.OriginHost, Actor: "host", Payload: &event.CoreStopped{Reason: "asked to leave; machines go on"}}); err != nil {
 			c.log.Error("the end could not be recorded", "err", err)
@@ -228,6 +228,7 @@ func open(ctx context.Context, opt Options) (_ *Core, err error) {
 	if err := c.terminals.Recover(ctx, c.events, c.projects.List()); err != nil {
 		return nil, err
 	}
+	c.disk.look(ctx) // before the first who asks about it
 	c.turns.Resume(ctx)
 	c.goes(func(ctx context.Context) { c.ledger.Run(ctx) })
 	c.goes(c.projects.RepeatProgress)
@@ -449,7 +450,7 @@ func (c *Core) close() {
 		if c.srv != nil {
 			_ = os.Remove(c.opt.Paths.Socket())
 		}
-		c.lock.Close()
+		unlock(c.lock)
 	}
 }
 

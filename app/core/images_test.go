@@ -116,9 +116,9 @@ func TestCancelImage(t *testing.T) {
 	for range 2 {
 		go func() {
 			ctx, done := c.images.call(t.Context())
-			defer done()
 			ready <- struct{}{}
 			_, err := c.images.get(ctx, nil)
+			done()
 			errs <- err
 		}()
 		<-ready

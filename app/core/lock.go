@@ -20,11 +20,19 @@ func lock(p config.Paths) (*os.File, error) {
 	if err != nil {
 		return nil, domain.E(domain.CodeUnavailable, "the core's lock cannot be opened", "check the permissions of "+p.Data, err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	// Who looks whether a core runs (Holder) holds the lock for a moment.
-	for tries := 0; errors.Is(err, syscall.EWOULDBLOCK) && tries < 20; tries++ {
+	fd := int(f.Fd())
+	err = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
+	// Who looks whether a core runs (Holder) shares the lock for a moment, or for longer
+	// where it is stopped just then. A core shares it with nobody.
+	for cores, looks := 0, 0; errors.Is(err, syscall.EWOULDBLOCK) && cores < 20 && looks < 3000; {
+		if shared := syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB); shared == nil {
+			_ = syscall.Flock(fd, syscall.LOCK_UN)
+			looks++
+		} else {
+			cores++
+		}
 		time.Sleep(10 * time.Millisecond)
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
 	}
 	if err != nil {
 		who := read(f)
@@ -35,10 +43,17 @@ func lock(p config.Paths) (*os.File, error) {
 		return nil, err
 	}
 	if err := errors.Join(f.Truncate(0), func() error { _, err := f.WriteAt([]byte(fmt.Sprintf("%d\n", os.Getpid())), 0); return err }()); err != nil {
-		f.Close()
+		unlock(f)
 		return nil, err
 	}
 	return f, nil
+}
+
+// unlock lets go at once. Closing alone does not while a child that is being started
+// still has a copy of the descriptor.
+func unlock(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
 }
 
 func read(f *os.File) string {
@@ -49,7 +64,8 @@ func read(f *os.File) string {
 
 // Holder is the process that is the core of a data folder, from before it opens anything
 // until it has closed all: longer than it answers. 0 = none is; -1 = one that has not
-// said its number yet.
+// said its number yet. For a moment after it took the lock the number can be that of the
+// core before it.
 func Holder(p config.Paths) (pid int, err error) {
 	f, err := os.Open(p.Lock())
 	if errors.Is(err, os.ErrNotExist) {
@@ -58,11 +74,12 @@ func Holder(p config.Paths) (pid int, err error) {
 	if err != nil {
 		return 0, domain.E(domain.CodeUnavailable, "the core's lock cannot be opened", "check the permissions of "+p.Data, err)
 	}
-	defer f.Close()
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {
+		unlock(f)
 		return 0, nil
 	}
+	defer f.Close()
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
 		return 0, err
 	}

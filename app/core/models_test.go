@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,7 +195,7 @@ func TestNoKeychain(t *testing.T) {
 // lockable is a keychain that can be locked.
 type lockable struct {
 	secret.Memory
-	locked bool
+	locked atomic.Bool
 }
 
 func (s *lockable) why() error {
@@ -202,14 +203,14 @@ func (s *lockable) why() error {
 }
 
 func (s *lockable) Get(ctx context.Context, account string) (string, error) {
-	if s.locked {
+	if s.locked.Load() {
 		return "", s.why()
 	}
 	return s.Memory.Get(ctx, account)
 }
 
 func (s *lockable) Delete(ctx context.Context, account string) error {
-	if s.locked {
+	if s.locked.Load() {
 		return s.why()
 	}
 	return s.Memory.Delete(ctx, account)
@@ -231,16 +232,16 @@ func TestKeychainLockedMeanwhile(t *testing.T) {
 	}
 	open := func() { _, _, _ = c.models.Open(t.Context(), "m") }
 	open()
-	store.locked = true
+	store.locked.Store(true)
 	open()
 	if code, body := call("DELETE", "/v1/models/m", "", nil); code != 503 || !strings.Contains(body, "locked") {
 		t.Errorf("%d %s", code, body)
 	}
 	open()
-	store.locked = false
+	store.locked.Store(false)
 	_ = store.Memory.Delete(t.Context(), "model:m") // by another program
 	open()
-	store.locked = true
+	store.locked.Store(true)
 	open()
 	if want := []string{canary, canary, canary, "", ""}; !slices.Equal(used, want) {
 		t.Errorf("%q", used)

@@ -129,7 +129,7 @@ func TestOpenFaults(t *testing.T) {
 				if err != nil {
 					t.Fatalf("the lock is still held: %v", err)
 				}
-				lk.Close()
+				unlock(lk)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestLeftoverSocketAndEnds(t *testing.T) {
 func TestFaultyPolicy(t *testing.T) {
 	p := paths(t)
 	write(t, p.PolicyFile(), "[[rule]]\nid = \"x\"\ndecision = \"alow\"\n")
-	var said strings.Builder
+	var said noisy
 	c, err := open(context.Background(), Options{Paths: p, Version: "test", Log: &said})
 	if err != nil {
 		t.Fatal(err)

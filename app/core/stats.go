@@ -60,6 +60,7 @@ type meter struct {
 	wants    func(domain.ProjectID) bool
 	publish  func(...event.New) error
 	every    time.Duration
+	wait     time.Duration // for one answer
 
 	mu   sync.Mutex
 	busy map[domain.ProjectID]bool
@@ -107,7 +108,7 @@ func (m *meter) ask(ctx context.Context, id domain.ProjectID) {
 			delete(m.busy, id)
 			m.mu.Unlock()
 		}()
-		actx, stop := context.WithTimeout(ctx, statsWait)
+		actx, stop := context.WithTimeout(ctx, m.wait)
 		defer stop()
 		s, err := g.Stats(actx)
 		if err != nil {
@@ -124,6 +125,6 @@ func (m *meter) ask(ctx context.Context, id domain.ProjectID) {
 
 // measure runs the core's meter.
 func (c *Core) measure(ctx context.Context) {
-	m := &meter{projects: c.projects.List, running: c.fleet.Running, wants: c.watching.wants, publish: c.events.Publish, every: statsEvery}
+	m := &meter{projects: c.projects.List, running: c.fleet.Running, wants: c.watching.wants, publish: c.events.Publish, every: statsEvery, wait: statsWait}
 	m.run(ctx, c.watching.came)
 }

@@ -47,7 +47,7 @@ func TestMachinesAreMeasuredWhileSomebodyLooks(t *testing.T) {
 	said := make(chan event.New, 1000)
 	var mu sync.Mutex
 	on := map[domain.ProjectID]guest.Guest{"p_good": good, "p_stuck": stuck}
-	m := &meter{every: 5 * time.Millisecond, wants: w.wants,
+	m := &meter{every: 5 * time.Millisecond, wait: time.Hour, wants: w.wants,
 		projects: func() []domain.Project { return []domain.Project{{ID: "p_stuck"}, {ID: "p_good"}, {ID: "p_off"}} },
 		running: func(id domain.ProjectID) (guest.Guest, bool) {
 			mu.Lock()

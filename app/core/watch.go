@@ -12,13 +12,12 @@ import (
 	"glasshouse/browser"
 )
 
-const (
-	// lookFor is how long frames are still taken after the last one was asked for.
-	lookFor = 3 * time.Second
-	// tellEvery bounds how often clients hear of a browser: a page may change its
-	// title without end.
-	tellEvery = 150 * time.Millisecond
-)
+// lookFor is how long frames are still taken after the last one was asked for.
+var lookFor = 3 * time.Second
+
+// tellEvery bounds how often clients hear of a browser: a page may change its title
+// without end.
+const tellEvery = 150 * time.Millisecond
 
 // tell publishes what a browser shows.
 func (h *holder) tell(e event.BrowserChanged) {
