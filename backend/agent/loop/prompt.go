@@ -44,7 +44,8 @@ func system(p domain.Project, v session.View, agents string) string {
 // agentsText makes what the repository's AGENTS.md says fit to stand among our words.
 func agentsText(raw []byte) string {
 	s := strings.TrimSpace(clean(string(raw)))
-	s = strings.ReplaceAll(s, fence, "= = = = =") // it does not end its own quotation
+	// It does not end its own quotation, nor does what is left of a longer row.
+	s = strings.ReplaceAll(s, fence, "= = = = = ")
 	if len(raw) >= maxAgents {
 		s += "\n[the rest of AGENTS.md is left out: read the file]"
 	}

@@ -175,6 +175,14 @@ func TestWhatWasToldIsSaidAgain(t *testing.T) {
 	}
 }
 
+func TestAgentsFileDoesNotEndItsQuotation(t *testing.T) {
+	for n := range 60 {
+		if s := agentsText([]byte("a\n" + strings.Repeat("=", n) + "\nb")); strings.Contains(s, fence) {
+			t.Errorf("of %d: %q", n, s)
+		}
+	}
+}
+
 func TestPromptFileHasItsSections(t *testing.T) {
 	for _, name := range []string{"rules", "agents", "plan", "go-on", "cut", "empty", "checks", "checks-tool", "summary", "compacted", "own-words"} {
 		if words[name] == "" {
