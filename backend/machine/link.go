@@ -306,21 +306,26 @@ func (p *linkProcess) join(g guest.Guest) (guest.Process, error) {
 // revive starts a machine that died under the execution, once, to ask its
 // journal: the command may have ended before the machine did.
 func (p *linkProcess) revive() (guest.Process, error) {
-	u := p.l.u
-	u.mu.Lock()
-	wanted := u.wanted
-	u.mu.Unlock()
-	if !wanted {
-		return nil, guest.ErrGone
-	}
-	if _, err := u.f.Ensure(p.ctx, u.project); err != nil {
-		return nil, err
-	}
-	g, err := p.l.current(p.ctx)
+	g, err := p.l.again(p.ctx)
 	if err != nil {
 		return nil, err
 	}
 	return g.Execs().Attach(p.ctx, p.id, p.out, p.errs)
+}
+
+// again starts a machine that died while somebody needs it, and returns its channel. One
+// that a person stopped stays off.
+func (l *Link) again(ctx context.Context) (guest.Guest, error) {
+	l.u.mu.Lock()
+	wanted := l.u.wanted
+	l.u.mu.Unlock()
+	if !wanted {
+		return nil, guest.ErrGone
+	}
+	if _, err := l.u.f.Ensure(ctx, l.u.project); err != nil {
+		return nil, err
+	}
+	return l.current(ctx)
 }
 
 func (p *linkProcess) Exit() guest.Exit             { return p.exit }
@@ -404,8 +409,18 @@ func (x linkFiles) Search(ctx context.Context, q guest.SearchQuery) (guest.Searc
 
 type linkCheckpoints struct{ l *Link }
 
+// Take starts a machine that died before the checkpoint of a step that ended was there,
+// once: the workspace is on its disk, and a step without a checkpoint would stay so.
 func (x linkCheckpoints) Take(ctx context.Context, req guest.CheckpointRequest) (guest.Checkpoint, error) {
-	return retry(ctx, x.l, func(g guest.Guest) (guest.Checkpoint, error) { return g.Checkpoints().Take(ctx, req) })
+	cp, err := retry(ctx, x.l, func(g guest.Guest) (guest.Checkpoint, error) { return g.Checkpoints().Take(ctx, req) })
+	if !errors.Is(err, guest.ErrGone) || ctx.Err() != nil {
+		return cp, err
+	}
+	g, aerr := x.l.again(ctx)
+	if aerr != nil {
+		return cp, err
+	}
+	return g.Checkpoints().Take(ctx, req)
 }
 
 func (x linkCheckpoints) Diff(ctx context.Context, from, to string) ([]guest.FileChange, bool, error) {

@@ -268,6 +268,29 @@ func TestMachineEndsUnderACommand(t *testing.T) {
 	}
 }
 
+// A machine that dies under a checkpoint is started for it, as it is for a command;
+// one that a person stopped is not.
+func TestMachineEndsUnderACheckpoint(t *testing.T) {
+	for _, how := range []string{"dies", "is stopped"} {
+		t.Run(how, func(t *testing.T) {
+			s, g, _ := lossyStage(t)
+			if how == "dies" {
+				s.die()
+			} else if err := s.f.Stop(s.ctx(), s.p); err != nil {
+				t.Fatal(err)
+			}
+			cp, err := g.Checkpoints().Take(s.ctx(), guest.CheckpointRequest{Session: "s", Step: "a"})
+			want := map[string]int{"dies": 2, "is stopped": 1}[how]
+			if n := s.count(&s.starts); n != want {
+				t.Errorf("%d starts, not %d", n, want)
+			}
+			if how == "dies" && (err != nil || cp.Commit == "") || how != "dies" && !errors.Is(err, guest.ErrGone) {
+				t.Errorf("%+v %v", cp, err)
+			}
+		})
+	}
+}
+
 // A caller that goes gets its own cause at once, not a lost machine's.
 func TestLinkAndAContextThatEnds(t *testing.T) {
 	s := newStage(t)
