@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"glasshouse/app/config"
 	"glasshouse/backend/domain"
@@ -132,14 +133,21 @@ func serviceUser(ctx context.Context, r *proc.Runner, paths config.Paths) (*proc
 		return nil, nil
 	}
 	u, err := user.Lookup(serviceName)
-	if err != nil {
-		if _, rerr := r.Run(ctx, proc.Cmd{Role: "useradd", Path: "useradd", Args: []string{"--system", "--user-group", "--no-create-home",
-			"--home-dir", "/var/lib/glasshouse", "--shell", "/usr/sbin/nologin", serviceName}}); rerr != nil {
-			return nil, domain.E(domain.CodeUnavailable, "the service user glasshouse is missing and could not be made", "run 'make setup', or start Glasshouse as an ordinary user", rerr)
+	// Another core may make it at the same moment, or another program have the list of
+	// users locked just then.
+	for tries := 0; err != nil; tries++ {
+		_, rerr := r.Run(ctx, proc.Cmd{Role: "useradd", Path: "useradd", Args: []string{"--system", "--user-group", "--no-create-home",
+			"--home-dir", "/var/lib/glasshouse", "--shell", "/usr/sbin/nologin", serviceName}})
+		if u, err = user.Lookup(serviceName); err == nil {
+			break
 		}
-		if u, err = user.Lookup(serviceName); err != nil {
+		if rerr == nil {
 			return nil, err
 		}
+		if tries == 5 || ctx.Err() != nil {
+			return nil, domain.E(domain.CodeUnavailable, "the service user glasshouse is missing and could not be made", "run 'make setup', or start Glasshouse as an ordinary user", rerr)
+		}
+		time.Sleep(300 * time.Millisecond)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {
