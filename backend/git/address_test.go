@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -144,12 +143,7 @@ func TestImportOfAnAddress(t *testing.T) {
 }
 
 func TestImportOfAnAddressThatGivesNothing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	l.Close()
+	closed := gittest.Refusing(t)
 	empty := gittest.InitBare(t)
 	junk := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")

@@ -338,3 +338,15 @@ func (h *house) types() (out []string) {
 }
 
 func has(list []string, s string) bool { return slices.Contains(list, s) }
+
+// noticed is a context that tells when it is waited for first.
+type noticed struct {
+	context.Context
+	once sync.Once
+	told func()
+}
+
+func (n *noticed) Done() <-chan struct{} {
+	n.once.Do(n.told)
+	return n.Context.Done()
+}

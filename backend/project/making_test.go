@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"glasshouse/backend/domain"
 	"glasshouse/backend/event"
@@ -102,12 +100,7 @@ func TestCreateFromAnAddress(t *testing.T) {
 }
 
 func TestCreateFromABadAddress(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	l.Close()
+	closed := gittest.Refusing(t)
 	const secret = "hunter2-token"
 	for name, tc := range map[string]struct {
 		r        CreateRequest
@@ -236,16 +229,18 @@ func TestGiveUpAStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := h.f.hold("start")
-	var wg sync.WaitGroup
+	var wg, queued sync.WaitGroup
 	errs := make(chan error, 3)
 	for range 3 {
-		wg.Go(func() { _, err := h.flt.Ensure(h.ctx(), p); errs <- err })
+		queued.Add(1)
+		ctx := &noticed{Context: h.ctx(), told: queued.Done}
+		wg.Go(func() { _, err := h.flt.Ensure(ctx, p); errs <- err })
 	}
 	<-at
 	if prog := h.svc.Progress(p.ID); prog != nil && prog.Work != "start" {
 		t.Errorf("%+v", prog)
 	}
-	time.Sleep(20 * time.Millisecond) // lets the others queue up; one that comes later begins a start of its own
+	queued.Wait() // one that comes later begins a start of its own
 	if what, err := h.svc.Cancel(h.ctx(), p.ID, "person"); what != "start" || err != nil {
 		t.Fatalf("%s %v", what, err)
 	}
@@ -253,7 +248,7 @@ func TestGiveUpAStart(t *testing.T) {
 	wg.Wait()
 	close(errs)
 	for err := range errs {
-		if err != nil && (domain.CodeOf(err) != domain.CodeConflict || !strings.Contains(err.Error(), "given up")) {
+		if domain.CodeOf(err) != domain.CodeConflict || !strings.Contains(err.Error(), "given up") {
 			t.Errorf("%v", err)
 		}
 	}
