@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"glasshouse/vm/guest/checkpoint/objects"
+	"glasshouse/vm/guest/runas"
 	"glasshouse/vm/guest/watch/scan"
 )
 
@@ -372,6 +373,9 @@ func (l *look) readOne(b *objects.Batch, j job) result {
 }
 
 func (l *look) readOnce(b *objects.Batch, j job, try int) result {
+	// Taken before anything is read: what is written while a slow reading goes on may be of
+	// the same tick as what was there before it.
+	began := time.Now()
 	st, err := l.tree.Lstat(j.path)
 	if err != nil {
 		if scan.Gone(err) {
@@ -419,7 +423,7 @@ func (l *look) readOnce(b *objects.Batch, j job, try int) result {
 		return result{gone: true}
 	}
 	r.st, r.mode = st, gitMode(st)
-	if age := time.Since(time.Unix(0, st.Ctime)); age < racyWindow {
+	if age := began.Sub(time.Unix(0, st.Ctime)); age < racyWindow {
 		r.racy = true
 	}
 	return r
@@ -440,11 +444,15 @@ func (r *reader) Read(p []byte) (int, error) {
 }
 
 // readTracked finds the files that the user's repository tracks although its
-// rules ignore them: they are captured like others.
-func (l *look) readTracked(ctx context.Context) {
+// rules ignore them: they are captured like others. False = it is to be asked again.
+func (l *look) readTracked(ctx context.Context) bool {
 	prev := l.c.tracked
+	paths, ok := l.c.inGit(ctx)
+	if !ok {
+		return false // what was known counts on
+	}
 	l.c.tracked = map[string]bool{}
-	for _, p := range l.c.inGit(ctx) {
+	for _, p := range paths {
 		if p == "" || p[0] == '/' || len(p) > scan.MaxPath {
 			continue
 		}
@@ -455,23 +463,24 @@ func (l *look) readTracked(ctx context.Context) {
 			l.c.tracked[p] = true
 		}
 	}
+	return true
 }
 
 // inGit are the files that the user's repository tracks, at least those that its rules
-// ignore; none where that cannot be found out.
-func (c *Checkpoints) inGit(ctx context.Context) []string {
+// ignore; none where there is no index or it is none for git either. It is not ok when
+// git had no time to answer or did not come to it.
+func (c *Checkpoints) inGit(ctx context.Context) (paths []string, ok bool) {
 	f, _, err := c.tree.OpenFile(".git/index")
 	if err != nil {
-		return nil
+		return nil, true
 	}
 	data, err := io.ReadAll(io.LimitReader(f, 512<<20))
 	f.Close()
 	if err != nil {
-		return nil
+		return nil, true
 	}
-	paths, err := indexPaths(data)
-	if err == nil {
-		return paths
+	if paths, err = indexPaths(data); err == nil {
+		return paths, true
 	}
 	// Only git can read it. It runs as the agent user: the repository's
 	// settings are the agent's.
@@ -482,9 +491,9 @@ func (c *Checkpoints) inGit(ctx context.Context) []string {
 	err = c.opts.RunAgent(ctx, []string{"git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false",
 		"ls-files", "-z", "-c", "-i", "--exclude-per-directory=.gitignore"}, env, c.opts.Root, nil, &out, io.Discard)
 	if err != nil {
-		return nil
+		return nil, runas.Code(err) > 0
 	}
-	return strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00")
+	return strings.Split(strings.TrimSuffix(out.String(), "\x00"), "\x00"), true
 }
 
 func gitEnv() []string {

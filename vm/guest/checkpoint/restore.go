@@ -228,8 +228,12 @@ func (r *restorer) ignored(ctx context.Context, paths []string) (func(rel string
 			return false
 		}
 		if tracked == nil {
+			paths, ok := r.c.inGit(ctx)
+			if !ok {
+				paths = slices.Collect(maps.Keys(r.c.tracked))
+			}
 			tracked = map[string]bool{}
-			for _, p := range r.c.inGit(ctx) {
+			for _, p := range paths {
 				tracked[p] = true
 			}
 		}

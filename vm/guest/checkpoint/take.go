@@ -142,8 +142,9 @@ func (c *Checkpoints) look(ctx context.Context, full bool, also []string) (out l
 	st, _ := c.tree.Lstat(".git/index")
 	if full || st != c.gitIdx {
 		prev := c.tracked
-		l.readTracked(ctx)
-		c.gitIdx = st
+		if c.gitIdx = st; !l.readTracked(ctx) {
+			c.gitIdx = scan.Stat{}
+		}
 		for p := range prev {
 			if !c.tracked[p] {
 				if err := l.path(ctx, p); err != nil {
