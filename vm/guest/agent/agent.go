@@ -68,6 +68,10 @@ type server struct {
 
 	browsers *chromium.Launcher
 
+	// entering is held by who makes an execution known, and alone by a new host that
+	// takes the place of the one before.
+	entering sync.RWMutex
+
 	mu      sync.Mutex
 	current *session
 	pending int
@@ -282,15 +286,25 @@ func (s *server) session(ctx context.Context, c io.ReadWriteCloser) {
 	s.mu.Unlock()
 }
 
-// promote makes n the connection; the one before it is closed.
+// promote makes n the connection; the one before it is closed. What its host still
+// wanted to start is known by the time this returns, or never will be.
 func (s *server) promote(n *session) {
+	s.entering.Lock()
 	s.mu.Lock()
 	old := s.current
 	s.current = n
 	s.mu.Unlock()
+	s.entering.Unlock()
 	if old != nil && old != n {
 		old.ys.Close()
 	}
+}
+
+// mayEnter reports whether n's host is the newest that came, or was until it left.
+func (s *server) mayEnter(n *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current == nil || s.current == n
 }
 
 // door returns the host's side of the egress relay; nil while no core is connected.

@@ -28,7 +28,7 @@ import (
 
 func (s *server) register(g *grpc.Server, n *session, greeted func()) {
 	proto.RegisterChannelServer(g, &channelService{s: s, n: n, greeted: greeted})
-	proto.RegisterExecServer(g, &execService{s: s})
+	proto.RegisterExecServer(g, &execService{s: s, n: n})
 	proto.RegisterBrowserServer(g, &browserService{s: s})
 	s.registerParts(g)
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"glasshouse/vm/guest"
 	"glasshouse/vm/guest/agent/execs"
 	"glasshouse/vm/guest/agent/journal"
 	"glasshouse/vm/guest/agent/shim"
@@ -20,6 +21,7 @@ import (
 type execService struct {
 	proto.UnimplementedExecServer
 	s *server
+	n *session
 }
 
 const maxGrace = 60 * time.Second
@@ -38,8 +40,11 @@ func (x *execService) Run(st grpc.BidiStreamingServer[proto.ExecIn, proto.ExecOu
 		if err := proto.CheckStart(m.Start); err != nil {
 			return proto.Invalid(err)
 		}
-		// Once begun, the start goes through even if the host leaves: it will ask by id.
-		e, err = x.s.execs.Start(context.WithoutCancel(ctx), m.Start.Spec())
+		spec := m.Start.Spec()
+		if e, err = x.enter(spec); err == nil {
+			// Once begun, the start goes through even if the host leaves: it will ask by id.
+			err = x.s.execs.Launch(context.WithoutCancel(ctx), e, spec)
+		}
 		if errors.Is(err, journal.ErrExists) {
 			return status.Errorf(codes.AlreadyExists, "execution %s was started before; attach to it", m.Start.Id)
 		}
@@ -66,6 +71,17 @@ func (x *execService) Run(st grpc.BidiStreamingServer[proto.ExecIn, proto.ExecOu
 		return err
 	}
 	return st.Send(&proto.ExecOut{Msg: &proto.ExecOut_Exit{Exit: proto.FromExit(exit, true)}})
+}
+
+// enter makes an execution known, unless another host has come since it was asked for:
+// that one was told already that there is none, and nothing may come of it then.
+func (x *execService) enter(spec guest.ExecSpec) (*execs.Exec, error) {
+	x.s.entering.RLock()
+	defer x.s.entering.RUnlock()
+	if !x.s.mayEnter(x.n) {
+		return nil, status.Error(codes.Unavailable, "another host has taken this one's place; nothing was started")
+	}
+	return x.s.execs.Enter(spec)
 }
 
 // input passes stdin on until the host stops sending. A half-close of the call

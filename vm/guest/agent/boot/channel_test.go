@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +38,52 @@ func TestSupersede(t *testing.T) {
 	}
 	if _, err := second.Stats(h.ctx()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What a new host is told of the executions holds: nothing that the one before it asked
+// for begins afterwards.
+func TestNothingBeginsForAHostThatWasReplaced(t *testing.T) {
+	h := newHouse(t)
+	for range 8 {
+		old := h.open(nil)
+		var asked, asking sync.WaitGroup
+		for range 12 {
+			id := newID()
+			asking.Add(1)
+			asked.Go(func() {
+				asking.Done()
+				// However it ends: the host is replaced while it asks.
+				if p, err := old.Execs().Start(h.ctx(), guest.ExecSpec{ID: id, Argv: []string{"true"}}); err == nil {
+					p.Close()
+				}
+			})
+		}
+		asking.Wait()
+		g := h.open(nil)
+		list := func() map[string]bool {
+			states, err := g.Execs().List(h.ctx())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids := map[string]bool{}
+			for _, s := range states {
+				ids[s.ID] = true
+			}
+			return ids
+		}
+		told := list()
+		asked.Wait()
+		h.run(g, sh("true")) // who was asked before this has begun by now
+		late := 0
+		for id := range list() {
+			if !told[id] {
+				late++
+			}
+		}
+		if late > 1 {
+			t.Errorf("%d executions began after the new host was told of %d", late-1, len(told))
+		}
 	}
 }
 

@@ -123,9 +123,8 @@ func (m *Manager) settle(e *Exec) {
 	e.leave()
 }
 
-// Start runs a command; it returns once the command runs or could not be
-// started (then the execution has ended with StartError).
-func (m *Manager) Start(ctx context.Context, spec guest.ExecSpec) (*Exec, error) {
+// Enter makes an execution known by its id, in the journal too. Launch runs it.
+func (m *Manager) Enter(spec guest.ExecSpec) (*Exec, error) {
 	if spec.Root && !m.cfg.Root {
 		return nil, errors.New("this machine runs no command as root")
 	}
@@ -154,6 +153,13 @@ func (m *Manager) Start(ctx context.Context, spec guest.ExecSpec) (*Exec, error)
 	m.mu.Lock()
 	m.execs[spec.ID] = e
 	m.mu.Unlock()
+	return e, nil
+}
+
+// Launch runs an execution that was entered; it returns once the command runs or could
+// not be started (then the execution has ended with StartError). After an error the
+// execution is not known any more.
+func (m *Manager) Launch(ctx context.Context, e *Exec, spec guest.ExecSpec) error {
 	m.trim()
 	c, err := m.acquire(ctx, e)
 	if err != nil {
@@ -161,10 +167,10 @@ func (m *Manager) Start(ctx context.Context, spec guest.ExecSpec) (*Exec, error)
 		delete(m.execs, spec.ID)
 		m.mu.Unlock()
 		// Left over, it would be found again as an execution of unknown end.
-		return nil, errors.Join(err, m.j.Remove(spec.ID))
+		return errors.Join(err, m.j.Remove(spec.ID))
 	}
 	c.tell(shim.FrRun, m.request(spec))
-	return e, e.waitStarted(ctx)
+	return e.waitStarted(ctx)
 }
 
 func (m *Manager) request(spec guest.ExecSpec) shim.Run {
