@@ -78,7 +78,9 @@ export class Store {
     for (const p of projects) {
       const known = this.#state.projects[p.id]
       const progress = p.progress
-      if (known && progress && !known.progress) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: Date.now(), since: progress.since ?? Date.now(), ...(progress.work ? { work: progress.work } : {}) } }
+      // An answer may be older than what events told meanwhile: a work that is over is not begun again.
+      const over = known && (known.deleted || (progress?.work === 'create' ? !!known.imported : progress?.work === 'start' && known.machine !== p.machine_state))
+      if (known && progress && !known.progress && !over) this.#state.projects[p.id] = { ...known, progress: { phase: progress.phase, text: progress.text, done: progress.done ?? 0, total: progress.total ?? 0, at: Date.now(), since: progress.since ?? Date.now(), ...(progress.work ? { work: progress.work } : {}) } }
     }
     this.#tick++
   }

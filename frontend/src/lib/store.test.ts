@@ -63,6 +63,22 @@ it('shows how far a project is after a reload, which no event tells again', asyn
   stop.abort()
 })
 
+it('an answer that is older than the events begins no work again that is over', async () => {
+  const progress = { phase: 'boot', text: 'booting', since: 5 }
+  const store = new Store()
+  store.take([made(1) as never])
+  const merge = (machine_state: string, work: string) => {
+    store.merge([{ id: 'p1', machine_state, progress: { ...progress, work } } as never])
+    return store.s.projects['p1']?.progress?.work
+  }
+  store.take([{ ...ev('machine.state', { machine_id: 'm', kind: 'local', state: 'ready' }, { session_id: undefined }), id: 2 } as never])
+  expect(merge('starting', 'start')).toBeUndefined()
+  store.take([{ ...ev('project.imported', { branch: 'main', files: 1 }, { session_id: undefined }), id: 3 } as never])
+  expect(merge('ready', 'create')).toBeUndefined()
+  store.take([{ ...ev('machine.state', { machine_id: 'm', kind: 'local', state: 'starting' }, { session_id: undefined }), id: 4 } as never])
+  expect(merge('starting', 'start')).toBe('start')
+})
+
 it('says since when the link is lost, and tries again at once when asked', async () => {
   const c = core(0)
   const store = new Store()
