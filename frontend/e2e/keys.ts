@@ -29,8 +29,11 @@ export const spot = (page: Page): Promise<Spot> => page.evaluate(() => {
   for (let p: Element | null = e, n = 0; p && n < 4 && !marked; p = p.parentElement, n++) marked = outlined(p) || getComputedStyle(p).borderTopColor === accent
   // The field of the commands has its panel to itself.
   if (e.getAttribute('role') === 'combobox') marked = true
-  const all = [...document.querySelectorAll('*')]
-  return { name, seen: inView && hit && marked, body: false, key: String(all.indexOf(e)) }
+  // By itself, not by its place: what comes and goes before it in the page moves that.
+  const known = ((window as unknown as { spots?: WeakMap<Element, string> }).spots ??= new WeakMap<Element, string>())
+  const key = known.get(e) ?? `${performance.now()} ${Math.random()}`
+  known.set(e, key)
+  return { name, seen: inView && hit && marked, body: false, key }
 })
 
 /** Presses Tab until something has the focus, as a person would; every stop on the way must be seen. */

@@ -184,6 +184,7 @@ answers:
     await themes(site)
   })
   await test.step('continue', async () => {
+    await box(page).blur() // where the second Escape found it in the box, it is there still
     await page.keyboard.press('o')
     await expect(feed(page).getByText('I go on from there.')).toBeVisible()
     await settled(page)

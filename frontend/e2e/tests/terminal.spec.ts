@@ -13,12 +13,12 @@ async function opened(p: Page, project: string) {
   await pane(p, project)
   const made = p.waitForResponse((r) => r.request().method() === 'POST' && r.url().endsWith('/terminals'))
   await p.getByRole('button', { name: 'New terminal' }).click()
-  await made
-  // The new one is the last, and is the one that is shown.
-  await expect(p.getByRole('tablist', { name: 'Terminals' }).getByRole('tab').last()).toHaveAttribute('aria-selected', 'true')
-  await p.waitForTimeout(300)
+  // The new one is the one that is shown, and what is on the screen is its own.
+  const { id } = (await (await made).json()) as { id: string }
+  await expect(p.locator(`[data-terminal="${id}"]`)).toHaveAttribute('aria-selected', 'true')
   await shows(p, /\$ *$/)
   await into(p)
+  return id
 }
 
 test('a terminal takes what is typed, knows its size, and is there again after a reload', async ({ site, shared }) => {
@@ -67,12 +67,12 @@ test('a flood is drawn to its end, and Ctrl+C ends one', async ({ site, shared }
 
 test('two windows show one terminal; either types', async ({ site, shared, world, context }) => {
   const p = site.page
-  await opened(p, shared.name)
+  const id = await opened(p, shared.name)
   const q = await context.newPage()
   await q.goto(world.url)
   await pane(q, shared.name)
+  await q.locator(`[data-terminal="${id}"]`).click()
   await shows(q, /\$ *$/)
-  await q.getByRole('tablist', { name: 'Terminals' }).getByRole('tab').last().click()
   await into(p)
   await p.keyboard.type('echo one-$((20+2))\n')
   await shows(p, /\none-22\n/)
