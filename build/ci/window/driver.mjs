@@ -19,7 +19,16 @@ const freePort = () => new Promise((done, fail) => {
 })
 
 /** The display's own hand. */
-export const xdotool = (...args) => execFileSync('xdotool', args, { encoding: 'utf8', timeout: LONG }).trim()
+export function xdotool(...args) {
+  for (let tries = 1; ; tries++) {
+    try {
+      return execFileSync('xdotool', args, { encoding: 'utf8', timeout: LONG, stdio: ['ignore', 'pipe', 'pipe'] }).trim()
+    } catch (err) {
+      // A search goes through all windows; one of any program that closes meanwhile ends it.
+      if (args[0] !== 'search' || tries >= 50 || !/BadWindow/.test(err.stderr ?? '')) throw err
+    }
+  }
+}
 
 export class Window {
   /** Opens a program's window. env: its environment; dir: a folder of the test's own; shim: the preloaded library. */
@@ -30,17 +39,21 @@ export class Window {
     const launch = join(dir, `${name}.sh`)
     const quote = (s) => `'${s.replaceAll("'", "'\\''")}'`
     writeFileSync(launch, `#!/bin/sh\necho $$ >${quote(w.pidFile)}\ndate +%s%3N >${quote(`${w.pidFile}.at`)}\nLD_PRELOAD=${quote(shim)} exec ${[program, ...args].map(quote).join(' ')} >>${quote(w.log)} 2>&1\n`, { mode: 0o755 })
-    const port = await freePort()
-    w.driver = spawn('WebKitWebDriver', [`--port=${port}`, '--host=127.0.0.1'], { env, stdio: ['ignore', 'ignore', 'inherit'] })
-    w.base = `http://127.0.0.1:${port}`
-    for (const end = Date.now() + LONG; ;) {
-      try {
-        await fetch(`${w.base}/status`)
-        break
-      } catch (err) {
-        if (Date.now() > end) throw err
-        await sleep(50)
+    // A port that was free may be another's by the time the driver asks for it.
+    for (const end = Date.now() + LONG; !w.base;) {
+      const port = await freePort()
+      const driver = (w.driver = spawn('WebKitWebDriver', [`--port=${port}`, '--host=127.0.0.1'], { env, stdio: ['ignore', 'ignore', 'inherit'] }))
+      const base = `http://127.0.0.1:${port}`
+      while (!w.base && driver.exitCode === null && driver.signalCode === null) {
+        try {
+          const said = await fetch(`${base}/status`, { signal: AbortSignal.timeout(LONG) })
+          if (driver.exitCode === null && 'value' in (await said.json())) w.base = base
+        } catch (err) {
+          if (Date.now() > end) throw err
+        }
+        if (!w.base) await sleep(50)
       }
+      if (Date.now() > end) throw new Error('the driver of the view does not come')
     }
     const s = await w.#ask('POST', '/session', { capabilities: { alwaysMatch: { 'webkitgtk:browserOptions': { binary: launch, args: [] } } } })
     w.session = `/session/${s.sessionId}`
@@ -130,10 +143,23 @@ export class Window {
     await this.type(text)
   }
 
-  /** A real press of the pointer on an element. */
+  /**
+   * A real press of the pointer on an element, once it stands still and nothing lies over
+   * it: rows of a list are measured after they are drawn, and move.
+   */
   async click(e) {
     const el = typeof e === 'string' ? await this.find('button', e) : e
-    await this.run((x) => x.scrollIntoView({ block: 'nearest' }), el)
+    await this.until('a place to press that stands still', (x) => {
+      x.scrollIntoView({ block: 'nearest' })
+      const r = x.getBoundingClientRect()
+      const now = [r.x, r.y, r.width, r.height].join()
+      const at = document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2)
+      const free = !!at && (x.contains(at) || !!x.closest('label')?.contains(at))
+      const still = free && window.stoodAt?.deref() === x && window.stood === now
+      window.stoodAt = new WeakRef(x)
+      window.stood = now
+      return still
+    }, el)
     await this.#actions([{ type: 'pointer', id: 'mouse', parameters: { pointerType: 'mouse' }, actions: [{ type: 'pointerMove', duration: 0, origin: { [ELEMENT]: el[ELEMENT] }, x: 0, y: 0 }, { type: 'pointerDown', button: 0 }, { type: 'pointerUp', button: 0 }] }])
   }
 
