@@ -314,8 +314,8 @@ func TestAttemptsAreTold(t *testing.T) {
 		t.Errorf("retried %+v, answered %+v", r, a)
 	}
 	var attempts []int
-	for _, p := range h.told {
-		attempts = append(attempts, p.(*event.MessageDelta).Attempt)
+	for _, d := range h.deltas() {
+		attempts = append(attempts, d.Attempt)
 	}
 	if fmt.Sprint(attempts) != "[3]" {
 		t.Errorf("deltas of attempts %v", attempts)

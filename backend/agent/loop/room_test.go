@@ -233,6 +233,19 @@ func (h *house) Publish(p event.Payload) {
 	h.told = append(h.told, p)
 }
 
+// deltas are the pieces of answers that were told. What is said again of an answer that
+// takes long is none of them.
+func (h *house) deltas() (out []*event.MessageDelta) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.told {
+		if d, ok := p.(*event.MessageDelta); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 func (h *house) Fold(ctx context.Context, after int64, fn func(event.Envelope) error) error {
 	for _, e := range h.events() {
 		if e.ID > after {

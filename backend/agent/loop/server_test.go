@@ -117,8 +117,8 @@ answers:
 			t.Errorf("%d failed attempts are recorded", n)
 		}
 		var said string
-		for _, p := range h.told {
-			if d := p.(*event.MessageDelta); d.Kind == "text" {
+		for _, d := range h.deltas() {
+			if d.Kind == "text" {
 				said += d.Text
 			}
 		}

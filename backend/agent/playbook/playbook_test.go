@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,7 +221,11 @@ func TestTurnEnds(t *testing.T) {
 // The playbooks that come with Glasshouse are good ones.
 func TestPlaybooksOfTheProject(t *testing.T) {
 	var found []string
-	err := filepath.WalkDir("../../..", func(p string, d os.DirEntry, err error) error {
+	const root = "../../.."
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && p != root {
+			return nil // others make files here, and take them away
+		}
 		if err != nil {
 			return err
 		}
@@ -229,6 +234,9 @@ func TestPlaybooksOfTheProject(t *testing.T) {
 		}
 		if ext := filepath.Ext(p); ext == ".yaml" || ext == ".yml" {
 			b, err := os.ReadFile(p)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
 			if err != nil {
 				return err
 			}
@@ -243,6 +251,9 @@ func TestPlaybooksOfTheProject(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Error("no playbook was found")
 	}
 	t.Logf("%d playbooks: %v", len(found), found)
 }

@@ -66,6 +66,28 @@ func raw(t *testing.T, answer func(c net.Conn)) string {
 	return "http://" + l.Addr().String()
 }
 
+// nobody is an address at which nobody listens, and nobody else can: it is that of one
+// end of a connection.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	a, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	return c.LocalAddr().String()
+}
+
 // gone blocks until the client has closed its end.
 func gone(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
@@ -305,13 +327,8 @@ func TestGzipBomb(t *testing.T) {
 }
 
 func TestNothingListens(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	_, _, err = ask(hang(t), wire.NewClient(wire.Options{}), "http://"+addr)
+	addr := nobody(t)
+	_, _, err := ask(hang(t), wire.NewClient(wire.Options{}), "http://"+addr)
 	wantKind(t, err, model.ErrNetwork, "refused", addr, "running")
 }
 

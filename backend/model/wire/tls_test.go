@@ -2,12 +2,14 @@ package wire_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -153,6 +155,12 @@ func TestExchangeOfAChild(t *testing.T) {
 	if to == "" {
 		t.Skip("only the other tests run it, in a process of its own")
 	}
+	// No name is known, whatever network there is: none of a real resolver is waited for.
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go knowsNothing(theirs)
+		return ours, nil
+	}}
 	_, body, err := ask(hang(t), wire.NewClient(wire.Options{Key: key}), to)
 	var e *model.Error
 	switch {
@@ -162,6 +170,25 @@ func TestExchangeOfAChild(t *testing.T) {
 		fmt.Printf("ended: %s again=%v %s\n", e.Kind, e.Again(), e.Message)
 	default:
 		fmt.Printf("ended: %T %v\n", err, err)
+	}
+}
+
+// knowsNothing answers each question for a name, as over TCP, with: there is none.
+func knowsNothing(c net.Conn) {
+	defer c.Close()
+	for {
+		var size [2]byte
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return
+		}
+		q := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if _, err := io.ReadFull(c, q); err != nil || len(q) < 12 {
+			return
+		}
+		q[2], q[3] = q[2]|0x80, q[3]&0xf0|3 // an answer, of the kind NXDOMAIN
+		if _, err := c.Write(append(size[:], q...)); err != nil {
+			return
+		}
 	}
 }
 
@@ -287,11 +314,7 @@ func TestProxies(t *testing.T) {
 		t.Fatal(err)
 	}
 	trusted := "SSL_CERT_FILE=" + ca.file(t)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := nobody(t)
 	const password = "s3cret-of-proxy"
 	through := "https://model.test:" + u.Port()
 	for name, c := range map[string]struct {
@@ -329,8 +352,8 @@ func TestProxies(t *testing.T) {
 			}
 		})
 	}
-	got := child(t, through, trusted, "HTTPS_PROXY=http://name:"+password+"@"+closed.Addr().String())
-	for _, w := range []string{"network", "the proxy", closed.Addr().String(), "refused", "model.test", "HTTPS_PROXY"} {
+	got := child(t, through, trusted, "HTTPS_PROXY=http://name:"+password+"@"+closed)
+	for _, w := range []string{"network", "the proxy", closed, "refused", "model.test", "HTTPS_PROXY"} {
 		if !strings.Contains(got, w) {
 			t.Errorf("%s does not say %q", got, w)
 		}
