@@ -34,7 +34,7 @@ type egressServer struct {
 
 func (e *egressServer) Relay(st grpc.BidiStreamingServer[proto.EgressFrame, proto.EgressFrame]) error {
 	if e.h == nil {
-		return status.Error(codes.Unavailable, "the door is shut")
+		return status.Error(codes.Unavailable, proto.DoorShut)
 	}
 	defer e.open.Add(-1)
 	if e.open.Add(1) > maxOpen {

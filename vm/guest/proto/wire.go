@@ -23,6 +23,9 @@ const (
 	connWindow   = 8 << 20
 	buffers      = 256 << 10
 
+	// DoorShut is what a host without a gate answers to a relay, as Unavailable.
+	DoorShut = "the door is shut"
+
 	// MaxRelays is how many connections are relayed at once.
 	MaxRelays = 256
 	// RelayChunk is the largest piece of a relayed connection in one frame. With

@@ -7,9 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestFindInode(t *testing.T) {
@@ -71,7 +72,36 @@ func TestOwnerIsFound(t *testing.T) {
 	if findInode(bufio.NewScanner(f), peer, here) == "" {
 		t.Error("the socket is not in the kernel's table")
 	}
-	if pid := findHolder("socket:[none]", time.Now()); pid != 0 {
+	if pid := findHolder("socket:[none]", maxLinks); pid != 0 {
 		t.Errorf("%d holds a socket that is none", pid)
+	}
+}
+
+// Another process is found by a file that it has open, and not for more looks than allowed.
+func TestHolderIsFound(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	link, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(r.Fd())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "600")
+	cmd.Stdin = r
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if pid := findHolder(link, maxLinks); pid != cmd.Process.Pid {
+		t.Errorf("found %d, it is %d", pid, cmd.Process.Pid)
+	}
+	if pid := findHolder(link, 0); pid != 0 {
+		t.Errorf("found %d without a look", pid)
 	}
 }

@@ -22,7 +22,6 @@ import (
 
 const (
 	closedText = "no one is at the door: Glasshouse's core is not connected to this machine\n"
-	shutText   = "the door is shut\n"
 	manyText   = "too many connections are open at the door\n"
 	lingerFor  = time.Second
 )
@@ -96,6 +95,13 @@ func linger(c *net.TCPConn) {
 	}
 }
 
+// gone reports whether err says that the core went while it was asked: the client gets
+// the answer that it would have got a moment later.
+func gone(ctx context.Context, err error) bool {
+	code := status.Code(err)
+	return ctx.Err() == nil && (code == codes.Unavailable || code == codes.Canceled)
+}
+
 func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
 	door := r.Door()
 	if door == nil {
@@ -145,8 +151,10 @@ func (r *Relay) serve(ctx context.Context, c *net.TCPConn) {
 			switch {
 			case errors.Is(err, io.EOF):
 				linger(c)
-			case !answered && status.Code(err) == codes.Unavailable:
-				refuse(c, shutText)
+			case !answered && status.Code(err) == codes.Unavailable && status.Convert(err).Message() == proto.DoorShut:
+				refuse(c, proto.DoorShut+"\n")
+			case !answered && gone(ctx, err):
+				refuse(c, closedText)
 			default:
 				_ = c.SetLinger(0) // cut, not ended
 			}

@@ -128,12 +128,26 @@ func (t *Tree) Rest(limit int) []guest.BackgroundProcess {
 			break
 		}
 		argv := Argv(pid)
+		// One that becomes another program has no words for a moment.
+		for tries := 0; len(argv) == 0 && tries < 100; tries++ {
+			if !Lives(pid) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+			argv = Argv(pid)
+		}
 		if len(argv) == 0 {
 			continue // a zombie, or gone
 		}
 		out = append(out, guest.BackgroundProcess{Pid: pid, Argv: argv})
 	}
 	return out
+}
+
+// Lives reports whether a process is there and has not ended: a zombie has.
+func Lives(pid int) bool {
+	f := stat(pid)
+	return len(f) > 0 && f[0] != "Z" && f[0] != "X"
 }
 
 // Argv reads the words of a process, at most 32 of 256 bytes.
@@ -225,20 +239,25 @@ func procs() map[int]int {
 
 // Parent reads a process's parent.
 func Parent(pid int) (int, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
-	if i < 0 {
-		return 0, false
-	}
-	f := strings.Fields(string(b[i+1:]))
+	f := stat(pid)
 	if len(f) < 2 {
 		return 0, false
 	}
 	pp, err := strconv.Atoi(f[1])
 	return pp, err == nil
+}
+
+// stat reads what the kernel says of a process, from its state on; nil when it is gone.
+func stat(pid int) []string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil
+	}
+	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
+	if i < 0 {
+		return nil
+	}
+	return strings.Fields(string(b[i+1:]))
 }
 
 func cgroupPids(dir string, depth int) (out []int) {

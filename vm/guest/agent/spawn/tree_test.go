@@ -64,7 +64,7 @@ while kill -0 $child 2> /dev/null; do wait $child; done`
 	if err != nil {
 		return err.Error()
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if b, _ := os.ReadFile(filepath.Join(dir, "child")); strings.HasSuffix(string(b), "\n") {
 			break
 		}
@@ -81,7 +81,7 @@ while kill -0 $child 2> /dev/null; do wait $child; done`
 	tree.SignalAll(run, syscall.SIGTERM, syscall.SIGCONT)
 	select {
 	case <-run.Empty:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		return "who is not in the cgroup got nothing"
 	}
 	terms, err := os.ReadFile(filepath.Join(dir, "terms"))
@@ -124,7 +124,7 @@ func lateKill() string {
 	}
 	// And it does what it is for.
 	third := start("/bin/sleep", "600")
-	if !tree.KillAll(third.Empty, 20*time.Second) {
+	if !tree.KillAll(third.Empty, time.Minute) {
 		return "a command survived"
 	}
 	return "spared"
