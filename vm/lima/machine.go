@@ -336,7 +336,11 @@ func (x *Machine) endQEMU(ctx context.Context, q process) bool {
 		return true
 	}
 	if ctx.Err() == nil {
-		if err := powerOff(x.l.in("qmp.sock"), x.l.in("serial.sock")); err != nil && q.alive() {
+		patience := 10 * time.Second
+		if end, ok := ctx.Deadline(); ok {
+			patience = max(min(patience, time.Until(end)), 2*time.Second)
+		}
+		if err := powerOff(x.l.in("qmp.sock"), x.l.in("serial.sock"), patience); err != nil && q.alive() {
 			x.m.log.Info("the machine's kernel cannot be asked to power off", "machine", x.l.id, "err", err)
 		}
 		if q.gone(ctx) {
@@ -344,7 +348,7 @@ func (x *Machine) endQEMU(ctx context.Context, q process) bool {
 		}
 	}
 	x.m.log.Warn("the machine does not power off and is switched off", "machine", x.l.id)
-	if err := qmp(x.l.in("qmp.sock"), 2*time.Second, command{Execute: "quit"}); err == nil {
+	if err := qmp(x.l.in("qmp.sock"), 5*time.Second, command{Execute: "quit"}); err == nil {
 		c, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		if q.gone(c) {

@@ -64,19 +64,20 @@ func qmp(sock string, timeout time.Duration, commands ...command) error {
 // powerOff asks the guest's kernel, not its programs, to write everything to
 // disk, to stop writing, and to switch off: the magic keys S, U and O, each
 // after a break on the serial console. It helps when guestd does not answer.
-// A guest can have it disabled.
-func powerOff(qmpSock, serialSock string) error {
-	c, err := net.DialTimeout("unix", serialSock, 2*time.Second)
+// A guest can have it disabled. QEMU may take patience for each answer: one that is slow
+// on a busy host must not cost the guest what it had not written yet.
+func powerOff(qmpSock, serialSock string, patience time.Duration) error {
+	c, err := net.DialTimeout("unix", serialSock, patience)
 	if err != nil {
 		return fmt.Errorf("the machine's console cannot be reached: %w", err)
 	}
 	defer c.Close()
 	go func() { _, _ = io.Copy(io.Discard, c) }() // ends with c
 	for _, key := range "suo" {
-		if err := qmp(qmpSock, 2*time.Second, command{"chardev-send-break", map[string]string{"id": "char-serial"}}); err != nil {
+		if err := qmp(qmpSock, patience, command{"chardev-send-break", map[string]string{"id": "char-serial"}}); err != nil {
 			return err
 		}
-		_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
+		_ = c.SetWriteDeadline(time.Now().Add(patience))
 		if _, err := c.Write([]byte(string(key))); err != nil {
 			return fmt.Errorf("the machine's console: %w", err)
 		}
