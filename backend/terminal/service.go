@@ -180,6 +180,7 @@ func (s *Service) begin(t *Terminal, proc guest.Process) bool {
 	if s.closed {
 		return false
 	}
+	t.proc = proc // who opened it may set its size at once
 	s.all[t.ID] = t
 	if proc != nil {
 		s.started(t.Project) // in the same moment: counted twice it would take another's place

@@ -290,6 +290,16 @@ func TestInputThatIsNotRead(t *testing.T) {
 	}
 }
 
+// A window has its size when it is opened, and often another one right after.
+func TestSizeRightAfterTheOpening(t *testing.T) {
+	b := newBench(t)
+	for range MaxRunning {
+		if err := b.open().Resize(guest.Winsize{Rows: 9, Cols: 9}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestMostTerminals(t *testing.T) {
 	b := newBench(t)
 	var wg sync.WaitGroup
