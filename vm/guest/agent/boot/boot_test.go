@@ -120,8 +120,10 @@ func (h *house) stop() {
 	}
 }
 
-func (h *house) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
+func (h *house) ctx() context.Context { return h.within(hang) }
+
+func (h *house) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	h.t.Cleanup(cancel)
 	return ctx
 }

@@ -23,7 +23,7 @@ func TestTerminalPastTheLimit(t *testing.T) {
 import sys
 for i in range(` + strconv.Itoa(lines) + `): sys.stdout.write('%063d\n' % i)
 "; read y; echo end:$y`
-	p, err := g.Execs().Start(h.ctx(), guest.ExecSpec{ID: id, Argv: []string{"sh", "-c", script}, TTY: &guest.Winsize{Rows: 30, Cols: 100}, Stdin: true, OutputLimit: 1 << 20})
+	p, err := g.Execs().Start(h.within(10*hang), guest.ExecSpec{ID: id, Argv: []string{"sh", "-c", script}, TTY: &guest.Winsize{Rows: 30, Cols: 100}, Stdin: true, OutputLimit: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
