@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"glasshouse/backend/domain"
+	"glasshouse/backend/event"
 	"glasshouse/backend/tool"
 	"glasshouse/vm/guest"
 )
@@ -231,7 +232,8 @@ func TestExecCancel(t *testing.T) {
 	}
 	p.live <- guest.Output{Data: []byte("before")}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	time.AfterFunc(20*time.Millisecond, func() { cancel(errors.New("a person's cancel")) })
+	// It runs: it has said something. A cancel before that is the next test's.
+	r.call.Output = func(event.StepOutput) { cancel(errors.New("a person's cancel")) }
 	res, err := r.run(ctx, "exec", `{"argv":["sleep","inf"]}`)
 	if err != nil || res.Outcome != domain.OutcomeCancelled || !slices.Equal(r.guest.execs.killed, []string{"st_1"}) || res.Exec.Stdout.Head != "before" {
 		t.Fatalf("%+v %v %v", res, err, r.guest.execs.killed)
