@@ -49,6 +49,18 @@ export class World {
 
   /** Starts the listener and returns the address it printed. */
   async serve(...args) {
+    if (args.length) return this.#serve(args)
+    // It may have to be had again: below the ports that the system gives to whoever asks for any.
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#serve(['--listen', `127.0.0.1:${20_000 + Math.floor(Math.random() * 12_000)}`])
+      } catch (err) {
+        if (tries >= 20 || !/in use/.test(String(err))) throw err
+      }
+    }
+  }
+
+  #serve(args) {
     this.server = spawn(binary, ['serve', ...args], { env: this.env, stdio: ['ignore', 'pipe', 'pipe'] })
     let out = ''
     let err = ''
@@ -56,12 +68,17 @@ export class World {
     return new Promise((done, fail) => {
       this.server.stdout.on('data', (b) => {
         out += b
-        const m = /http:\/\/\S+/.exec(out)
+        const m = /(http:\/\/\S+)\s/.exec(out)
         if (!m) return
-        this.url = m[0]
-        done(m[0])
+        this.url = m[1]
+        done(m[1])
       })
-      this.server.on('exit', (code) => fail(new Error(`serve ended with ${code}: ${err}`)))
+      // Once all that it said is read, unless something it began holds on to its pipes.
+      this.server.on('exit', (code) => {
+        const end = () => fail(new Error(`serve ended with ${code}: ${err}`))
+        setTimeout(end, 2000).unref()
+        this.server?.once('close', end)
+      })
     })
   }
 
@@ -113,7 +130,7 @@ export class World {
   async fresh() {
     await this.stopServe()
     this.run('quit', '--now')
-    rmSync(this.env.GLASSHOUSE_DATA, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 })
+    rmSync(this.env.GLASSHOUSE_DATA, { recursive: true, force: true, maxRetries: 20, retryDelay: 200 })
     await this.serveAgain()
   }
 
@@ -141,7 +158,7 @@ export class World {
     try {
       this.run('quit', '--now')
     } finally {
-      rmSync(this.dir, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 })
+      rmSync(this.dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 200 })
     }
   }
 }
