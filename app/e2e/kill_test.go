@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,6 +72,7 @@ func killOnce(t *testing.T, w *World, p httpapi.ProjectView, target string, seed
 	}
 	var st httpapi.ExecAnswer
 	w.Call("POST", "/v1/sessions/"+s+"/exec", map[string]any{"argv": []string{"bash", "-c", step(seed, n, "for i in $(seq 20); do echo line $i; sleep 0.1; done;")}}, &st)
+	w.begun(s, fmt.Sprintf("step-%d-%d", seed, n))
 	time.Sleep(time.Duration(rng.Intn(2200)) * time.Millisecond)
 	killed := time.Now()
 	switch target {
@@ -162,6 +164,47 @@ func killOnce(t *testing.T, w *World, p httpapi.ProjectView, target string, seed
 	}
 	w.Call("POST", "/v1/log/verify", nil, nil)
 	w.Call("POST", "/v1/sessions/"+s+"/end", nil, nil)
+}
+
+// TestMachineDiesBeforeTheSeal takes the power away when a step has ended and its
+// checkpoint is about to be taken: it is taken of what the step wrote.
+func TestMachineDiesBeforeTheSeal(t *testing.T) {
+	onKind(t, "local")
+	w := NewWorld(t, "local")
+	w.Start()
+	p := w.Project("")
+	s := w.Session(p)
+	for i := range 3 {
+		name := fmt.Sprintf("written-%d", i)
+		var a httpapi.ExecAnswer
+		w.Call("POST", "/v1/sessions/"+s+"/exec?wait=ended", map[string]any{"argv": []string{"bash", "-c", "echo x >" + name + "; sync " + name}}, &a)
+		killed := pids(t, w, p)["guestd"]
+		killMachine(t, w, p)
+		w.Call("GET", "/v1/sessions/"+s+"/steps/"+string(a.ExecutionID)+"/exec?wait=sealed", nil, &a)
+		if a.ExitCode == nil || *a.ExitCode != 0 || a.Checkpoint == "" || len(a.FileChanges) != 1 || a.FileChanges[0].Path != name {
+			t.Errorf("%+v", a)
+		}
+		// Where the seal was quicker nobody needed the machine: its end is noticed.
+		w.Until("the end of the machine", func() bool {
+			var m httpapi.MachineView
+			var v httpapi.ProjectView
+			w.Call("GET", "/v1/projects/"+string(p.ID)+"/machine", nil, &m)
+			w.Call("GET", "/v1/projects/"+string(p.ID), nil, &v)
+			return m.Pids["guestd"] != killed && (m.Pids["guestd"] != 0 || v.State != "ready")
+		})
+	}
+}
+
+// begun waits until a command of a session made a file.
+func (w *World) begun(session, file string) {
+	w.t.Helper()
+	w.Until("the begin of the command", func() bool {
+		err := w.Try("GET", "/v1/sessions/"+session+"/file?path="+url.QueryEscape(file), nil, nil)
+		if err != nil && code(err) != "not_found" {
+			w.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // step writes a file and, at its very end, a synced line into the witness file.
