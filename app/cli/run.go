@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"glasshouse/app/httpapi"
+	"glasshouse/backend/domain"
 )
 
 const runHelp = `Let an agent work on a project, and watch it. The agent is a model, given what it
@@ -237,8 +238,10 @@ func (e *env) runAgent(cmd *cobra.Command, o runOptions, start turnStart, title 
 		e.note("session %s; see the changes with 'glasshouse review open %s'", session, s.ProjectID)
 		switch {
 		case start.Agent != "model" || code == 0:
+		case c.get(context.WithoutCancel(ctx), at{"sessions", session}, nil, &s) == nil && s.State == domain.SessionEnded:
+			e.note("the session has ended; 'glasshouse run --project %s' works in a new one", s.ProjectID)
 		case code == codeStopped:
-			e.note("'glasshouse run --session %s --go-on' goes on; a limit that is reached is raised first: 'glasshouse session set %s --limit …'", session, session)
+			e.note("'glasshouse run --session %s --go-on' goes on; a limit that is reached is raised first: 'glasshouse session set %s --limit …', or --limit-tokens …", session, session)
 		default:
 			e.note("'glasshouse run --session %s --go-on' goes on; a prompt in its place says what else to do", session)
 		}

@@ -39,6 +39,30 @@ func TestExitCodeSaysHowATurnEnded(t *testing.T) {
 	}
 }
 
+// Tokens and cost belong together also where a part of them is our guess: of a server that
+// counts nothing, and of attempts that broke off.
+func TestTokensThatNoServerCountedAreSaid(t *testing.T) {
+	for _, c := range []struct {
+		usage event.ModelUsage
+		lost  int64
+		want  string
+	}{
+		{event.ModelUsage{}, 0, "1 answer, 0 in, 0 out, about 13,023 tokens that no server counted, $0.0206"},
+		{event.ModelUsage{}, 1000, "1 answer, 0 in, 0 out, about 14,023 tokens that no server counted, $0.0206"},
+		{event.ModelUsage{Input: 10, Output: 2}, 1000, "1 answer, 10 in, 2 out, about 1,000 tokens that no server counted, $0.0206"},
+		{event.ModelUsage{Input: 10, Output: 2}, 0, "1 answer, 10 in, 2 out, $0.0206"},
+	} {
+		d := newDoors(t)
+		d.turn = func(d *doors) {
+			a := answered("a", 1, text("text", "Done."))
+			a.Usage, a.Lost = c.usage, c.lost
+			d.tell(a, ended("ok"))
+		}
+		has(t, line(t, "", "run", "--project", "shop", "do it").out, c.want)
+		d.shut()
+	}
+}
+
 // The whole of an answer is shown once, whatever pieces of it came.
 func TestAnAnswerIsShownOnce(t *testing.T) {
 	const whole = "The sum lacks the tax.\n\nI mend line 3:\n  return a + b\n"

@@ -86,7 +86,7 @@ func spentText(s httpapi.Spent) string {
 	if s.Answers == 0 {
 		return "nothing yet"
 	}
-	t := tally{answers: s.Answers, in: s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite, cached: s.Usage.CacheRead, out: s.Usage.Output, nanos: s.CostNanos}
+	t := tally{answers: s.Answers, in: s.Usage.Input + s.Usage.CacheRead + s.Usage.CacheWrite, cached: s.Usage.CacheRead, out: s.Usage.Output, uncounted: s.Uncounted, nanos: s.CostNanos}
 	if !s.Priced {
 		t.unpriced = s.Answers
 		if s.CostNanos > 0 {
@@ -102,7 +102,7 @@ func usedText(s httpapi.Spent) string {
 	if s.Answers == 0 {
 		return "-"
 	}
-	text := count(s.Usage.Input+s.Usage.CacheRead+s.Usage.CacheWrite+s.Usage.Output) + " tokens"
+	text := count(s.Usage.Input+s.Usage.CacheRead+s.Usage.CacheWrite+s.Usage.Output+s.Uncounted) + " tokens"
 	if s.Priced || s.CostNanos > 0 {
 		text += ", " + cost(s.CostNanos)
 	}

@@ -268,6 +268,7 @@ func or(s, other string) string {
 type tally struct {
 	answers, unpriced int
 	in, cached, out   int64
+	uncounted         int64 // tokens by our guess
 	nanos             int64
 }
 
@@ -276,6 +277,7 @@ func (t *tally) add(p *event.ModelAnswered) {
 	t.in += p.Usage.Input + p.Usage.CacheRead + p.Usage.CacheWrite
 	t.cached += p.Usage.CacheRead
 	t.out += p.Usage.Output
+	t.uncounted += p.Uncounted()
 	t.nanos += p.CostNanos
 	if !p.Priced {
 		t.unpriced++
@@ -288,6 +290,9 @@ func (t *tally) tokens() string {
 		s += " (" + count(t.cached) + " cached)"
 	}
 	s += ", " + count(t.out) + " out"
+	if t.uncounted > 0 {
+		s += ", about " + count(t.uncounted) + " tokens that no server counted"
+	}
 	switch t.unpriced {
 	case 0:
 		s += ", " + cost(t.nanos)

@@ -29,6 +29,7 @@ type SessionAnswer struct {
 // Spent is the sum over a session's answers.
 type Spent struct {
 	Usage     event.ModelUsage `json:"usage"`
+	Uncounted int64            `json:"uncounted,omitempty" doc:"tokens more by our guess, which no server counted; limits and cost hold them"`
 	CostNanos int64            `json:"cost_nanos" doc:"billionths of a US dollar"`
 	Priced    bool             `json:"priced" doc:"false: some answers came of a model without a price"`
 	Answers   int              `json:"answers"`
@@ -352,6 +353,7 @@ func (s *server) spent(ctx context.Context, id domain.SessionID) (Spent, error) 
 		sum.Usage.CacheWrite += a.Usage.CacheWrite
 		sum.Usage.Output += a.Usage.Output
 		sum.Usage.Reasoning += a.Usage.Reasoning
+		sum.Uncounted += a.Uncounted()
 		sum.CostNanos += a.CostNanos
 		sum.Priced = sum.Priced && a.Priced
 		sum.Answers++

@@ -168,3 +168,12 @@ func (*PlanUpdated) EventType() Type      { return "plan.updated" }
 func (*ContextCompacted) EventType() Type { return "context.compacted" }
 func (*SessionChanged) EventType() Type   { return "session.changed" }
 func (*TurnResumed) EventType() Type      { return "turn.resumed" }
+
+// Uncounted are the tokens that the cost of an answer holds by our guess and Usage does not:
+// of attempts that broke off, and all of an answer whose server counts nothing.
+func (m *ModelAnswered) Uncounted() int64 {
+	if m.Usage == (ModelUsage{}) {
+		return m.Lost + m.Context
+	}
+	return m.Lost
+}

@@ -2782,6 +2782,11 @@ export interface components {
             cost_nanos: number;
             /** @description false: some answers came of a model without a price */
             priced: boolean;
+            /**
+             * Format: int64
+             * @description tokens more by our guess, which no server counted; limits and cost hold them
+             */
+            uncounted?: number;
             usage: components["schemas"]["EventModelUsage"];
         };
         StepDiff: {
