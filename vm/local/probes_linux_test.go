@@ -3,6 +3,7 @@ package local_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -52,9 +53,12 @@ func TestNothingOutsideIsSeen(t *testing.T) {
 	pid := strconv.Itoa(sleeper.Process.Pid)
 	home, err := os.UserHomeDir()
 	ok(t, err)
-	secret := filepath.Join(home, ".glasshouse-probe-secret")
-	ok(t, os.WriteFile(secret, []byte(mark), 0o644))
+	kept, err := os.CreateTemp(home, ".glasshouse-probe-secret-") // not another run's
+	ok(t, err)
+	secret := kept.Name()
 	defer os.Remove(secret)
+	_, err = kept.WriteString(mark)
+	ok(t, errors.Join(err, kept.Chmod(0o644), kept.Close()))
 	temporary := filepath.Join(outside, "temporary")
 	ok(t, os.WriteFile(temporary, []byte(mark), 0o644))
 	held, err := os.Open(temporary)
@@ -66,7 +70,7 @@ func TestNothingOutsideIsSeen(t *testing.T) {
 	port := strconv.Itoa(tcp.Addr().(*net.TCPAddr).Port)
 
 	m := p.manager(t)
-	c, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	c, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	if err := m.Check(c); err != nil {
 		t.Skip("SKIPPED: no sandboxes on this host: ", err)
@@ -91,7 +95,7 @@ func TestNothingOutsideIsSeen(t *testing.T) {
 	defer g.Close()
 
 	// Something of guestd's own to find: its journal, and the socket.
-	inside(t, c, g, "/bin/true")
+	inside(t, g, "/bin/true")
 	journal := filepath.Join(p.root, "probe", "var")
 	sock := filepath.Join(p.root, "probe", "chan", "chan.sock")
 	abs := strings.Replace(abstract.Addr().String(), "\x00", "@", 1)
@@ -163,19 +167,19 @@ func TestNothingOutsideIsSeen(t *testing.T) {
 				t.Errorf("the control does not succeed outside, so the probe proves nothing: %s", out)
 			}
 			argv := append([]string{"python3", "/workspace/probe.py"}, pr.args...)
-			if out := inside(t, c, g, argv...); !strings.HasPrefix(out, "shut:") {
+			if out := inside(t, g, argv...); !strings.HasPrefix(out, "shut:") {
 				t.Errorf("from inside: %s", out)
 			}
 			if pr.nested {
 				nest := []string{"unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--net", "--ipc"}
-				if out := inside(t, c, g, append(nest, argv...)...); !strings.HasPrefix(out, "shut:") {
+				if out := inside(t, g, append(nest, argv...)...); !strings.HasPrefix(out, "shut:") {
 					t.Errorf("from nested namespaces: %s", out)
 				}
 			}
 		})
 	}
 	// After all that the machine works, and guestd was not replaced.
-	if out := inside(t, c, g, "/bin/echo", "on"); out != "on\n" {
+	if out := inside(t, g, "/bin/echo", "on"); out != "on\n" {
 		t.Fatalf("after the probes: %q", out)
 	}
 }
@@ -200,8 +204,10 @@ func outsideRun(t *testing.T, script string, args []string) string {
 }
 
 // inside runs one command as an agent's.
-func inside(t *testing.T, c context.Context, g guest.Guest, argv ...string) string {
+func inside(t *testing.T, g guest.Guest, argv ...string) string {
 	t.Helper()
+	c, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // a hang guard of each
+	defer cancel()
 	clean := []string{}
 	for _, a := range argv {
 		clean = append(clean, strings.ReplaceAll(a, "\x00", `\0`))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -179,14 +180,14 @@ func strays(dir string) []process {
 	}
 	monitors, inside := map[int]bool{}, map[int]bool{}
 	parents := map[int]int{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	sort := func(pid int) (known bool) {
 		argv := cmdline(pid)
+		if len(argv) == 0 {
+			_, lives := identify(pid)
+			return !lives || kernels(pid)
+		}
 		if !ours(argv) {
-			continue
+			return true
 		}
 		if filepath.Base(argv[0]) == "bwrap" && binds(argv, workspace) {
 			monitors[pid] = true
@@ -194,6 +195,18 @@ func strays(dir string) []process {
 		} else if fi, err := os.Stat(fmt.Sprintf("/proc/%d/root/workspace", pid)); err == nil && os.SameFile(fi, want) {
 			inside[pid] = true
 		}
+		return true
+	}
+	var blank []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && !sort(pid) {
+			blank = append(blank, pid)
+		}
+	}
+	// What becomes another program has no words for a moment.
+	for tries := 0; len(blank) > 0 && tries < 50; tries++ {
+		time.Sleep(time.Millisecond)
+		blank = slices.DeleteFunc(blank, sort)
 	}
 	for pid, ppid := range parents { // a child of bwrap that has not become guestd yet
 		if monitors[ppid] {
@@ -211,6 +224,12 @@ func strays(dir string) []process {
 	}
 	return out
 }
+
+// kernels reports whether a process is the kernel's own, which never has any words.
+func kernels(pid int) bool { return pid == kthreadd && parent(pid) == 0 || parent(pid) == kthreadd }
+
+// kthreadd is the parent of the kernel's own processes.
+const kthreadd = 2
 
 func binds(argv []string, workspace string) bool {
 	for i := 0; i+2 < len(argv); i++ {

@@ -157,7 +157,7 @@ func TestHogSparesGuestd(t *testing.T) {
 		if x := pr.Exit(); x.Signal != "SIGKILL" || x.StartedAt.IsZero() {
 			t.Fatalf("the hog ended by %v: %+v", err, x)
 		}
-		if out := inside(t, c, g, "/bin/echo", "on"); out != "on\n" {
+		if out := inside(t, g, "/bin/echo", "on"); out != "on\n" {
 			t.Fatalf("after the hog: %q", out)
 		}
 	}

@@ -298,25 +298,30 @@ func TestOutputOfLiar(t *testing.T) {
 
 // Answers without end must end in an error, after a bounded amount.
 func TestEndlessAnswers(t *testing.T) {
-	ctx := soon(t)
-	calls := map[string]func(g guest.Guest) error{
-		"execs": func(g guest.Guest) error { _, err := g.Execs().List(ctx); return err },
-		"list":  func(g guest.Guest) error { _, _, err := g.Files().List(ctx, "x", 0); return err },
-		"glob":  func(g guest.Guest) error { _, _, err := g.Files().Glob(ctx, "x", false, 0); return err },
-		"search": func(g guest.Guest) error {
+	calls := map[string]func(ctx context.Context, g guest.Guest) error{
+		"execs": func(ctx context.Context, g guest.Guest) error { _, err := g.Execs().List(ctx); return err },
+		"list":  func(ctx context.Context, g guest.Guest) error { _, _, err := g.Files().List(ctx, "x", 0); return err },
+		"glob": func(ctx context.Context, g guest.Guest) error {
+			_, _, err := g.Files().Glob(ctx, "x", false, 0)
+			return err
+		},
+		"search": func(ctx context.Context, g guest.Guest) error {
 			_, err := g.Files().Search(ctx, guest.SearchQuery{Pattern: "x"})
 			return err
 		},
-		"take": func(g guest.Guest) error {
+		"take": func(ctx context.Context, g guest.Guest) error {
 			_, err := g.Checkpoints().Take(ctx, guest.CheckpointRequest{})
 			return err
 		},
-		"diff": func(g guest.Guest) error { _, _, err := g.Checkpoints().Diff(ctx, hash40, hash40); return err },
-		"show": func(g guest.Guest) error {
+		"diff": func(ctx context.Context, g guest.Guest) error {
+			_, _, err := g.Checkpoints().Diff(ctx, hash40, hash40)
+			return err
+		},
+		"show": func(ctx context.Context, g guest.Guest) error {
 			_, err := g.Checkpoints().Show(ctx, guest.ShowRequest{Commit: hash40, Path: "p", Limit: 1 << 20})
 			return err
 		},
-		"export": func(g guest.Guest) error {
+		"export": func(ctx context.Context, g guest.Guest) error {
 			r, err := g.Git().Export(ctx, []string{hash40}, nil, 1<<20)
 			if err != nil {
 				return err
@@ -337,7 +342,7 @@ func TestEndlessAnswers(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			if err := call(g); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			if err := call(soon(t), g); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("got %v", err)
 			}
 			runtime.GC()
@@ -351,7 +356,7 @@ func TestEndlessAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ch, err := g.Watch(ctx)
+	ch, err := g.Watch(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ def unix_socket(path):
 def port(n):
     for host in ("127.0.0.1", "::1"):
         try:
-            socket.create_connection((host, int(n)), timeout=3).close()
+            socket.create_connection((host, int(n)), timeout=60).close()
             return "connected"
         except OSError as e:
             last = e
@@ -160,7 +160,7 @@ def kill(name):
                 hit = p
             except OSError:
                 pass
-    for _ in range(100):
+    for _ in range(6000):
         if not hit or not os.path.exists("/proc/%d" % hit) or b"Z" == read("/proc/%d/stat" % hit).rsplit(b")", 1)[1].split()[0]:
             break
         time.sleep(0.01)

@@ -54,9 +54,10 @@ type Launcher struct {
 var ErrInUse = errors.New("a browser of that profile is running already")
 
 const (
-	startWait = 90 * time.Second // emulated machines are slow
-	closeWait = 3 * time.Second
-	probeID   = 1<<31 - 7 // of our own first command
+	startWait  = 90 * time.Second // emulated machines are slow
+	closeWait  = 3 * time.Second
+	closeTicks = 30
+	probeID    = 1<<31 - 7 // of our own first command
 )
 
 // New returns a Launcher.
@@ -116,10 +117,10 @@ func (l *Launcher) Start(ctx context.Context, spec guest.BrowserSpec) (*Browser,
 	return b, nil
 }
 
-// reserve takes the profile, waiting a moment for one that is just ending.
+// reserve takes the profile, waiting a moment for one that is just ending. The moment is
+// counted in waits of our own: while this process is stopped, nothing can end.
 func (l *Launcher) reserve(ctx context.Context, profile string) error {
-	end := time.After(closeWait)
-	for {
+	for waits := 0; ; waits++ {
 		l.mu.Lock()
 		old, taken := l.live[profile]
 		if !taken {
@@ -137,8 +138,10 @@ func (l *Launcher) reserve(ctx context.Context, profile string) error {
 		case <-ended:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-end:
-			return fmt.Errorf("%w: %s", ErrInUse, profile)
+		case <-time.After(closeWait / closeTicks):
+			if waits >= closeTicks {
+				return fmt.Errorf("%w: %s", ErrInUse, profile)
+			}
 		}
 	}
 }
