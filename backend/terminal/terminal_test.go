@@ -324,6 +324,34 @@ func TestMostTerminals(t *testing.T) {
 	}
 }
 
+// One that has begun holds one place, not that of its start as well.
+func TestAPlaceIsCountedOnce(t *testing.T) {
+	b := newBench(t)
+	g, err := b.m.Ensure(t.Context(), b.p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.s.reserve(b.p.ID); err != nil {
+		t.Fatal(err)
+	}
+	x := b.s.terminal(domain.NewID(prefix), b.p.ID, "sh")
+	p, err := g.Execs().Start(t.Context(), guest.ExecSpec{ID: x.ID, Argv: []string{"sh"}, Stdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !b.s.begin(x, p) {
+		t.Fatal("it did not begin")
+	}
+	for n := 1; n < MaxRunning; n++ {
+		if err := b.s.reserve(b.p.ID); err != nil {
+			t.Fatalf("beside %d others: %v", n, err)
+		}
+	}
+	if err := b.s.reserve(b.p.ID); domain.CodeOf(err) != domain.CodeConflict {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
 // The channel is lost, the core goes and comes, the machine goes for good.
 func TestTerminalsOverLosses(t *testing.T) {
 	b := newBench(t)
