@@ -271,6 +271,13 @@ func (l *Ledger) Get(id domain.ApprovalID) (Approval, error) {
 		return Approval{}, err
 	}
 	a, known := l.get(it)
+	if known && a.EventID == 0 {
+		// It is being put. Who follows the log may have its event before Ask has this lock
+		// back, and looks because of it.
+		it.end.Lock()
+		a, known = l.get(it)
+		it.end.Unlock()
+	}
 	if !known || a.EventID == 0 {
 		return Approval{}, notFound(id)
 	}

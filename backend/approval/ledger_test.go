@@ -71,6 +71,51 @@ func recorded(t *testing.T, log *eventlog.Log, types ...event.Type) []event.Enve
 	return out
 }
 
+// told is a log whose readers act on an event before Append has returned to its caller.
+type told struct {
+	Log
+	see func(event.Envelope)
+}
+
+func (l told) Append(ctx context.Context, events ...event.New) ([]event.Envelope, error) {
+	out, err := l.Log.Append(ctx, events...)
+	for _, e := range out {
+		l.see(e)
+	}
+	return out, err
+}
+
+// Who learns of a question by its event finds it, however quick it is.
+func TestQuestionIsThereWithItsEvent(t *testing.T) {
+	c := newClock()
+	type found struct {
+		a   Approval
+		err error
+	}
+	got := make(chan found, 1)
+	var l *Ledger
+	log := told{openLog(t, t.TempDir(), c), func(e event.Envelope) {
+		p, err := event.Decode(e)
+		must(t, err)
+		early := make(chan struct{})
+		go func() {
+			a, err := l.Get(p.(*event.ApprovalRequested).Approval)
+			got <- found{a, err}
+			close(early)
+		}()
+		select {
+		case <-early:
+		case <-time.After(100 * time.Millisecond): // it waits, as it should
+		}
+	}}
+	l = newLedger(t, log, c)
+	a, err := l.Ask(bg(), question("s1", "st1"))
+	must(t, err)
+	if f := <-got; f.err != nil || f.a.ID != a.ID || f.a.Outcome.State != Pending || f.a.EventID != a.EventID {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestFirstAnswerWins(t *testing.T) {
 	c := newClock()
 	log := openLog(t, t.TempDir(), c)
