@@ -16,9 +16,9 @@ import (
 // killed guestd is restarted within a second; more is needed on slow hosts.
 const reconnectWait = 45 * time.Second
 
-// lossWait is how long a channel whose call said that it is lost may take to end. It does
-// so at once; a computer that does nothing else for a while must not make an error of it.
-const lossWait = 15 * time.Second
+// lossWaits is how many tenths of a second a channel whose call said that it is lost may
+// take to end. Counted one by one: a computer that stands still meanwhile takes one of them.
+const lossWaits = 20
 
 // Link is a guest.Guest that outlives single channels. Reads are repeated on a
 // new channel; executions are joined again at the byte where the old channel
@@ -81,15 +81,17 @@ func retry[T any](ctx context.Context, l *Link, f func(guest.Guest) (T, error)) 
 // dead, and reports whether it is: then current waits for the next one.
 func (l *Link) lost(ctx context.Context, g guest.Guest) bool {
 	// The channel's own end may come a moment after the call's error.
-	select {
-	case <-g.Done():
-	case <-time.After(lossWait):
-		return false
-	case <-ctx.Done():
-		return false
+	for range lossWaits {
+		select {
+		case <-g.Done():
+			l.drop(ctx, g)
+			return true
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return false
+		}
 	}
-	l.drop(ctx, g)
-	return true
+	return false
 }
 
 // drop waits until the keeper has noticed that a channel is dead, so that current
