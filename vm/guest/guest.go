@@ -40,7 +40,7 @@ type Guest interface {
 	// per profile; a second call for a profile in use is an error.
 	Browser(ctx context.Context, spec BrowserSpec) (io.ReadWriteCloser, error)
 	// Watch streams changes of the workspace until ctx ends. The first batch
-	// has the current epoch and may be empty.
+	// has the current epoch and may be empty; what is written after it is told.
 	Watch(ctx context.Context) (<-chan ChangeBatch, error)
 	Stats(ctx context.Context) (Stats, error)
 	// Shutdown syncs the file systems and powers the guest off.
