@@ -302,7 +302,10 @@ func (c *Core) serve() error {
 		l.Close()
 		return err
 	}
-	c.srv = &http.Server{Handler: c.Handler(), ReadHeaderTimeout: 30 * time.Second, BaseContext: func(net.Listener) context.Context { return c.ctx }}
+	// No limit for a request's head: the callers are the user's own programs, and a
+	// connection that one of them has opened and not used yet would be closed just when it
+	// is. Such a request fails, for it cannot be told from one that was received.
+	c.srv = &http.Server{Handler: c.Handler(), BaseContext: func(net.Listener) context.Context { return c.ctx }} //nolint:gosec // see above
 	c.wg.Go(func() { _ = c.srv.Serve(l) })
 	c.log.Info("core is up", "socket", path, "version", c.opt.Version)
 	return nil
