@@ -160,17 +160,21 @@ func (b *build) makeTemp(ctx context.Context) (func(), error) {
 			release()
 		}
 	}
-	dir, err := os.MkdirTemp(parent, prefix)
-	if err != nil {
-		return nil, fmt.Errorf("make a folder for the root file system: %w", err)
+	for tries := 0; ; tries++ {
+		dir, err := os.MkdirTemp(parent, prefix)
+		if err != nil {
+			return nil, fmt.Errorf("make a folder for the root file system: %w", err)
+		}
+		release, ok := holdDir(dir)
+		if ok {
+			b.tempDir = dir
+			return func() { remove(dir); release() }, os.Chmod(dir, 0o755)
+		}
+		// A build for another cache looked for leftovers before it was held, and removes it.
+		if tries == 20 {
+			return nil, fmt.Errorf("lock the temporary folder %s: another process holds it", dir)
+		}
 	}
-	b.tempDir = dir
-	release, ok := holdDir(dir)
-	if !ok {
-		remove(dir)
-		return nil, fmt.Errorf("lock the temporary folder %s: another process holds it", dir)
-	}
-	return func() { remove(dir); release() }, os.Chmod(dir, 0o755)
 }
 
 func removeLeftovers(cache, prefix string) {

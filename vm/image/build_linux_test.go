@@ -222,6 +222,33 @@ func TestTwoCachesOneTemp(t *testing.T) {
 	}
 }
 
+// TestManyTempFolders: who looks for leftovers takes nobody's folder that was only just made, or it is made again.
+func TestManyTempFolders(t *testing.T) {
+	parent := t.TempDir()
+	hash := strings.Repeat("a", 64)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				b := &build{opts: Options{TempDir: parent}, manifest: Manifest{Hash: hash}}
+				remove, err := b.makeTemp(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := os.WriteFile(filepath.Join(b.tempDir, "x"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				remove()
+			}
+		})
+	}
+	wg.Wait()
+	if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestStoppedBuildLeavesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(h *fakeHost, cancel context.CancelFunc){
 		"cancelled": func(h *fakeHost, cancel context.CancelFunc) {

@@ -22,7 +22,7 @@ func lockFile(ctx context.Context, name string, waiting func()) (func(), error) 
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return func() { letGo(f) }, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			f.Close()
@@ -41,7 +41,15 @@ func lockFile(ctx context.Context, name string, waiting func()) (func(), error) 
 	}
 }
 
-// holdDir locks a folder for as long as this process lives or until release; false means that another holds it.
+// letGo ends a lock at once. Closing alone does not while a child that is being started still has a copy of the
+// descriptor.
+func letGo(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	_ = f.Close()
+}
+
+// holdDir locks a folder for as long as this process lives or until release; false means that another holds it, or
+// has removed it.
 func holdDir(dir string) (release func(), ok bool) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -51,5 +59,11 @@ func holdDir(dir string) (release func(), ok bool) {
 		f.Close()
 		return nil, false
 	}
-	return func() { f.Close() }, true
+	held, err1 := f.Stat()
+	there, err2 := os.Stat(dir)
+	if err1 != nil || err2 != nil || !os.SameFile(held, there) {
+		letGo(f)
+		return nil, false
+	}
+	return func() { letGo(f) }, true
 }
