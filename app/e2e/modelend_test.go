@@ -12,8 +12,8 @@ import (
 func TestModelEnds(t *testing.T) {
 	const again = `
 answers:
-  - calls: [{tool: exec, args: {lang: bash, code: "sleep 600"}}]
-  - calls: [{tool: exec, args: {lang: bash, code: "sleep 601"}}]
+  - calls: [{tool: exec, args: {lang: bash, timeout_ms: 900000, code: "sleep 1000"}}]
+  - calls: [{tool: exec, args: {lang: bash, timeout_ms: 900000, code: "sleep 1001"}}]
 `
 	for name, text := range map[string]string{"answer": "answers: [{say: I write for as long as I am let., stall: true}]", "call": again} {
 		for how, take := range map[string]func(w *modelWorld, ses string){
@@ -51,7 +51,13 @@ answers:
 						t.Errorf("the model was asked %d times", n)
 					}
 					if how == "project deleted" {
-						return // its sessions are gone with it
+						// What the list shows can be shown: until the core ends its session is there.
+						for _, args := range [][]string{{"session", "list"}, {"session", "show", ses}} {
+							if out, err := w.CLI(args...); err != nil || !strings.Contains(out, ses) || !strings.Contains(out, "ended") {
+								t.Errorf("glasshouse %s: %v %s", strings.Join(args, " "), err, out)
+							}
+						}
+						return
 					}
 					w.Until("the end of the turn", func() bool { return strings.Contains(strings.Join(log(), " "), "turn.ended") })
 					_, after, _ := strings.Cut(strings.Join(log(), " "), "turn.ended")

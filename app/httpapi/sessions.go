@@ -331,12 +331,17 @@ func (s *server) session(ctx context.Context, id domain.SessionID) (*body[Sessio
 	if err != nil {
 		return nil, fail(err)
 	}
-	p, err := s.Projects.Get(v.ProjectID)
-	if err != nil {
+	// The sessions of a deleted project are listed until the core ends, and what they took
+	// is asked for. Where they worked is nowhere any more.
+	preset := ""
+	switch p, err := s.Projects.Get(v.ProjectID); {
+	case err == nil:
+		preset = session.Preset(p, v)
+	case domain.CodeOf(err) != domain.CodeNotFound:
 		return nil, fail(err)
 	}
 	spent, err := s.spent(ctx, id)
-	return ok(SessionAnswer{View: v, Spent: spent, Preset: session.Preset(p, v)}, err)
+	return ok(SessionAnswer{View: v, Spent: spent, Preset: preset}, err)
 }
 
 // spent adds up what the answers of a session took.
