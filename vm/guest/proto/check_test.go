@@ -167,12 +167,12 @@ func FuzzSession(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs.SetWriteDeadline(time.Now().Add(10 * time.Second))
+			theirs.SetWriteDeadline(time.Now().Add(time.Minute))
 			theirs.Write(b)
 			theirs.Close()
 			select {
 			case <-s.CloseChan():
-			case <-time.After(30 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("the session outlives its stream")
 			}
 			s.Close()
