@@ -200,7 +200,7 @@ func TestTheModelChangesInATurn(t *testing.T) {
 		}
 		// Each answers once, with a call that waits, and the first again at the end.
 		w := newMixedWorld(t, kind, ms, func(m *mixedModel) string {
-			s := fmt.Sprintf("like: %q\nanswers:\n  - think: THOUGHT of %[2]s, once.\n    say: SAID by %[2]s.\n    calls: [{tool: exec, args: {lang: bash, code: %[3]q}}]\n", m.like, m.name, fmt.Sprintf(wait, m.name))
+			s := fmt.Sprintf("like: %q\nanswers:\n  - think: THOUGHT of %[2]s, once.\n    say: SAID by %[2]s.\n    calls: [{tool: exec, args: {lang: bash, code: %[3]q, timeout_ms: 900000}}]\n", m.like, m.name, fmt.Sprintf(wait, m.name))
 			if m == ms[0] {
 				s += "  - {think: \"THOUGHT of messages, at the end.\", say: DONE., expect: {has: [went-deepseek, WORD after deepseek]}}\n"
 			}

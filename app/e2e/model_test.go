@@ -118,17 +118,20 @@ func (w *modelWorld) ended(session string, id domain.TurnID) *event.TurnEnded {
 	w.t.Helper()
 	var end *event.TurnEnded
 	after := int64(0)
-	w.Until("the end of the turn", func() bool {
-		var page []event.Envelope
-		w.Call("GET", fmt.Sprintf("/v1/log?session_id=%s&limit=5000&after=%d", session, after), nil, &page)
-		for _, e := range page {
-			after = e.ID
-			if p, ok := decoded(w.t, e).(*event.TurnEnded); ok && p.Turn == id {
-				end = p
+	for end == nil {
+		// A long turn may take its time: what must not be is that nothing happens.
+		w.Until("the end of the turn, or anything before it,", func() bool {
+			var page []event.Envelope
+			w.Call("GET", fmt.Sprintf("/v1/log?session_id=%s&limit=5000&after=%d", session, after), nil, &page)
+			for _, e := range page {
+				after = e.ID
+				if p, ok := decoded(w.t, e).(*event.TurnEnded); ok && p.Turn == id {
+					end = p
+				}
 			}
-		}
-		return end != nil
-	})
+			return len(page) > 0
+		})
+	}
 	return end
 }
 

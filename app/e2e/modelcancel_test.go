@@ -114,7 +114,7 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 	text := "answers: [{say: There is no more.}]\nkeyed:\n  - match: {has: [Go on.]}\n    say: Gone on with.\n" +
 		"  - {match: {has: [Say something.]}, say: A long text that stops in its middle and never ends., stall: true}\n"
 	for prompt, code := range map[string]string{"Work.": tree(own+".${i}", false), "Be deaf.": tree(own+".deaf", true)} {
-		text += fmt.Sprintf("  - match: {has: [%q]}\n    say: I work.\n    calls: [{tool: exec, args: {lang: bash, code: %q}}]\n", prompt, code)
+		text += fmt.Sprintf("  - match: {has: [%q]}\n    say: I work.\n    calls: [{tool: exec, args: {lang: bash, code: %q, timeout_ms: 900000}}]\n", prompt, code)
 	}
 	w := newModelWorld(t, kind, f, script(t, text), "")
 	w.p = w.Project("")
@@ -145,13 +145,13 @@ func modelCancel(t *testing.T, kind string, f model.Format) {
 		// The same tree, killed as barely as can be.
 		mark := fmt.Sprintf("%s.bare%d", own, i)
 		var a httpapi.ExecAnswer
-		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false)}, &a)
+		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false), "timeout_ms": 900000}, &a)
 		kill, step := x.bare(x.up(mark), manual, a.ExecutionID)
 		kills, steps = append(kills, kill), append(steps, step)
 
 		// And as a step that no model called.
 		mark = fmt.Sprintf("%s.step%d", own, i)
-		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false)}, &a)
+		w.Call("POST", "/v1/sessions/"+manual+"/exec", map[string]any{"lang": "bash", "code": tree(mark, false), "timeout_ms": 900000}, &a)
 		x.up(mark)
 		begun := time.Now()
 		w.Call("POST", "/v1/sessions/"+manual+"/cancel", map[string]any{"step_id": a.ExecutionID}, nil)

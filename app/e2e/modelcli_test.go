@@ -17,7 +17,7 @@ delay_ms: 3
 chunk: 4
 answers:
   - say: First I look.
-    calls: [{tool: exec, args: {lang: bash, code: "echo once >>/home/agent/effects; until test -e /home/agent/killed; do sleep 0.1; done; echo looked"}}]
+    calls: [{tool: exec, args: {lang: bash, code: "echo once >>/home/agent/effects; until test -e /home/agent/killed; do sleep 0.1; done; echo looked", timeout_ms: 900000}}]
   - expect: {has: [looked]}
     say: That was all of it.
   - say: There is no more.

@@ -34,7 +34,7 @@ answers:
       - {tool: exec, args: {lang: bash, code: "echo line ${n} >>/home/agent/effects; sleep 0.7; echo end ${n}"}}
       - {tool: exec, args: {lang: bash, code: "echo line ${n}b >>/home/agent/effects; sleep 0.3; echo end ${n}b"}}
   - say: And a third.
-    calls: [{tool: exec, args: {lang: bash, code: "echo line ${n} >>/home/agent/effects; sleep 0.7; until test -e /home/agent/killed; do sleep 0.1; done; echo end ${n}"}}]
+    calls: [{tool: exec, args: {lang: bash, code: "echo line ${n} >>/home/agent/effects; sleep 0.7; until test -e /home/agent/killed; do sleep 0.1; done; echo end ${n}", timeout_ms: 900000}}]
   - say: All are written.
 `
 

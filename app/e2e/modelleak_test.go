@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"glasshouse/app/httpapi"
 	"glasshouse/backend/event"
 	"glasshouse/backend/model"
 	"glasshouse/backend/model/modeltest"
@@ -194,7 +195,9 @@ func (l *leaks) inside(session, root string) {
 	if l.w.Kind == "lima" {
 		argv = append([]string{"sudo", "-n"}, argv...)
 	}
-	a := l.w.Exec(session, argv...)
+	// It reads all that is in the machine: an emulated one takes its time.
+	var a httpapi.ExecAnswer
+	l.w.Call("POST", "/v1/sessions/"+session+"/exec?wait=sealed", map[string]any{"argv": argv, "timeout_ms": 3600000}, &a)
 	environments, files := 0, 0
 	for line := range strings.Lines(a.Stdout) {
 		line = strings.TrimSpace(line)

@@ -18,10 +18,10 @@ import (
 
 // screen follows a terminal's output.
 type screen struct {
-	w    *World
-	id   string
-	stop context.CancelFunc
-	sc   *bufio.Scanner
+	w     *World
+	id    string
+	guard *time.Timer // ends a stream on which nothing comes
+	sc    *bufio.Scanner
 
 	epoch string
 	out   []byte // the newest of it
@@ -40,22 +40,28 @@ func (w *World) openTerminal(project string, argv ...string) httpapi.TerminalVie
 
 func (w *World) screen(id string, from int64) *screen {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	s := &screen{w: w, id: id, stop: cancel, end: from}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &screen{w: w, id: id, guard: time.AfterFunc(screenWait, cancel), end: from}
 	req, _ := http.NewRequestWithContext(ctx, "GET", fmt.Sprintf("http://core/v1/terminals/%s/output?from=%d", id, from), nil)
 	resp, err := w.http.Do(req)
 	if err != nil || resp.StatusCode != 200 {
 		w.t.Fatalf("output of %s: %v %v", id, err, resp)
 	}
-	w.t.Cleanup(func() { cancel(); resp.Body.Close() })
+	w.t.Cleanup(func() { s.guard.Stop(); cancel(); resp.Body.Close() })
 	s.sc = bufio.NewScanner(resp.Body)
 	s.sc.Buffer(nil, 1<<20)
+	s.guard.Stop() // who does not read waits for nothing
 	return s
 }
+
+// screenWait is how long nothing but signs of life may come on a stream that is read.
+const screenWait = 5 * time.Minute
 
 // next takes a line; false at the end of the stream.
 func (s *screen) next() bool {
 	s.w.t.Helper()
+	s.guard.Reset(screenWait)
+	defer s.guard.Stop()
 	for s.sc.Scan() {
 		if len(s.sc.Bytes()) == 0 {
 			continue
