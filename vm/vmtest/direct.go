@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -257,10 +258,14 @@ func (m *directMachine) Stop(ctx context.Context) error {
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			// guestd is a subreaper: its tree hangs together until it is gone.
-			for _, p := range append(tree(pid), pid) {
-				_ = syscall.Kill(p, syscall.SIGKILL)
+			// guestd is a subreaper: its tree hangs together until it is gone. Stopped, it
+			// starts nothing anew; it goes last, when no other is left that could go on
+			// writing where a test cleans up.
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			for end := time.Now().Add(hang); killed(tree(pid)) > 0 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
 			}
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 			<-ended
 		}
 	}
@@ -268,6 +273,20 @@ func (m *directMachine) Stop(ctx context.Context) error {
 	m.lost = false
 	m.mu.Unlock()
 	return nil
+}
+
+// killed kills processes and returns how many of them had not ended already.
+func killed(pids []int) (lived int) {
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
+		if err != nil || ok && (strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")) {
+			continue
+		}
+		lived++
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return lived
 }
 
 // tree lists the descendants of a process, deepest last.
