@@ -123,7 +123,9 @@ func Start(addr string, s *Script, o Options) (*Server, error) {
 		return nil, err
 	}
 	srv := &Server{o: o, l: l, script: s, done: make(chan struct{}), given: map[*Answer]int{}, whole: map[string]choice{}, captured: map[string]string{}, conns: map[net.Conn]http.ConnState{}}
-	srv.http = &http.Server{Handler: srv, ReadHeaderTimeout: 30 * time.Second, ConnState: srv.state}
+	// No limit for a request's head: a connection that was opened and not used yet would be
+	// closed just when it is, and the attempt would fail.
+	srv.http = &http.Server{Handler: srv, ConnState: srv.state} //nolint:gosec // see above
 	go func() { defer close(srv.done); _ = srv.http.Serve(l) }()
 	return srv, nil
 }
