@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,6 +148,41 @@ func TestSecondCoreIsTold(t *testing.T) {
 	}
 	if err := end(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who only looks whether a core runs keeps none from beginning, however slow the look is.
+func TestLookingKeepsNoCoreOut(t *testing.T) {
+	p := paths(t)
+	if err := p.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := Holder(p); pid != 0 || err != nil {
+		t.Fatalf("before any core: %d %v", pid, err)
+	}
+	look, err := os.OpenFile(p.Lock(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(look.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	looked := make(chan struct{})
+	time.AfterFunc(time.Second, func() { defer close(looked); unlock(look) })
+	lk, err := lock(p)
+	<-looked
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := Holder(p); pid != os.Getpid() || err != nil {
+		t.Errorf("this process is the core: %d %v", pid, err)
+	}
+	if second, err := lock(p); domain.CodeOf(err) != domain.CodeConflict {
+		t.Errorf("a second core: %v %v", second, err)
+	}
+	unlock(lk)
+	if pid, err := Holder(p); pid != 0 || err != nil {
+		t.Errorf("after the core: %d %v", pid, err)
 	}
 }
 
