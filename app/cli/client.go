@@ -109,7 +109,11 @@ func startCore(ctx context.Context, paths config.Paths) error {
 			}
 			code, _ := p.Wait()
 			if code != coreTaken {
-				return domain.E(domain.CodeUnavailable, "the core did not start: "+tail(logPath, at), "see "+logPath, nil)
+				why := tail(logPath, at)
+				if why == "" { // it was killed, for one
+					why = fmt.Sprintf("its process ended with code %d and said nothing", code)
+				}
+				return domain.E(domain.CodeUnavailable, "the core did not start: "+why, "try again; see "+logPath, nil)
 			}
 			// Another command started one at the same moment. It will answer, or end and
 			// leave the place.

@@ -24,7 +24,8 @@ export function cost(s: Spent, exact = false): string {
   return s.unpriced ? `${money(s.nanos, exact)} and more` : money(s.nanos, exact)
 }
 
-export const tokens = (s: Spent): number => sent(s) + s.output
+/** As a limit counts them. */
+export const tokens = (s: Spent): number => sent(s) + s.output + s.uncounted
 
 /** All figures, a line each. */
 export function figures(s: Spent): string {
@@ -33,6 +34,7 @@ export function figures(s: Spent): string {
     `${n(s.answers)} ${s.answers === 1 ? 'answer' : 'answers'} of the model`,
     `${n(sent(s))} tokens in${s.cached ? `, ${n(s.cached)} of them from the server’s cache` : ''}${s.wrote ? `, ${n(s.wrote)} put into it` : ''}`,
     `${n(s.output)} tokens out${s.reasoning ? `, ${n(s.reasoning)} of them thoughts` : ''}`,
+    ...(s.uncounted ? [`about ${n(s.uncounted)} tokens that no server counted`] : []),
     s.unpriced ? (s.unpriced >= s.answers ? 'cost not known: no price is set for the model' : `${money(s.nanos, true)}, and ${n(s.unpriced)} ${s.unpriced === 1 ? 'answer' : 'answers'} without a price`) : money(s.nanos, true),
   ].join('\n')
 }
@@ -40,5 +42,5 @@ export function figures(s: Spent): string {
 /** The same of one answer, in a line: "1,204 in, 80 out, $0.0041". */
 export function short(s: Spent): string {
   const n = (x: number) => x.toLocaleString('en-US')
-  return `${n(sent(s))} in${s.cached ? ` (${n(s.cached)} cached)` : ''}, ${n(s.output)} out, ${cost(s, true)}`
+  return `${n(sent(s))} in${s.cached ? ` (${n(s.cached)} cached)` : ''}, ${n(s.output)} out${s.uncounted ? `, about ${n(s.uncounted)} not counted` : ''}, ${cost(s, true)}`
 }

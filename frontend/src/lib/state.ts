@@ -105,6 +105,8 @@ export interface Spent {
   output: number
   /** Of output: what the model said to itself, where the server tells. */
   reasoning: number
+  /** More tokens, by the core's guess: no server counted them. Limits and cost hold them. */
+  uncounted: number
   nanos: number
   /** Answers whose cost nobody knows. */
   unpriced: number

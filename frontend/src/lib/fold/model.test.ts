@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Envelope } from '../../api/types'
 import { answered, begun, call, calledStep, compacted, delta, modelSession, plan, retried, text, thought, told, turn, turnEnded } from '../../test/model'
 import { ev, project } from '../../test/world'
+import { figures, short, tokens } from '../money'
 import { apply, empty, type State } from '../state'
 import { bytesOf, GAP, high, lines, nothing, plus, sent } from './model'
 
@@ -17,6 +18,17 @@ const live = (s: State) => s.live['s1']
 const kinds = (s: State) => x(s).items.map((i) => i.kind)
 
 describe('sums', () => {
+  it('hold the tokens that no server counted, apart', () => {
+    const s = fold(
+      begun(),
+      answered(1, [text('a')], { lost_tokens: 700 }),
+      answered(2, [text('b')], { usage: { input: 0, output: 0 }, context_used: 9000, cost_nanos: 5 }),
+    )
+    expect(x(s).spent).toMatchObject({ answers: 2, input: 1000, cached: 200, output: 80, uncounted: 9700 })
+    expect(tokens(x(s).spent)).toBe(1280 + 9700)
+    expect(figures(x(s).spent)).toContain('about 9,700 tokens that no server counted')
+    expect(short(s.answers['an1']!.spent)).toContain('80 out, about 700 not counted, ')
+  })
   it('are the sum of the answers, of the session and of each turn', () => {
     const s = fold(
       begun(),
@@ -28,7 +40,7 @@ describe('sums', () => {
       // What is asked about the conversation costs too.
       answered(4, [text('sum')], { turn_id: 't2', purpose: 'summary', usage: { input: 100, output: 10 }, cost_nanos: 50 }),
     )
-    expect(x(s).spent).toEqual({ answers: 4, input: 1106, cached: 206, wrote: 7, output: 99, reasoning: 3, nanos: 4_100_060, unpriced: 0 })
+    expect(x(s).spent).toEqual({ answers: 4, input: 1106, cached: 206, wrote: 7, output: 99, reasoning: 3, uncounted: 0, nanos: 4_100_060, unpriced: 0 })
     expect(sent(x(s).spent)).toBe(1319)
     const turns = x(s).items.flatMap((i) => (i.kind === 'turn' ? [i.spent] : []))
     expect(turns.map((t) => [t?.answers, t?.nanos])).toEqual([[2, 4_100_009], [2, 51]])

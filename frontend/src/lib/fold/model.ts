@@ -5,10 +5,10 @@ import type { About } from './fold'
 // What a model says, and what it took. model.answered is the truth; message.delta is
 // what an answer looks like until then.
 
-export const nothing = (): Spent => ({ answers: 0, input: 0, cached: 0, wrote: 0, output: 0, reasoning: 0, nanos: 0, unpriced: 0 })
+export const nothing = (): Spent => ({ answers: 0, input: 0, cached: 0, wrote: 0, output: 0, reasoning: 0, uncounted: 0, nanos: 0, unpriced: 0 })
 export const plus = (a: Spent, b: Spent): Spent => ({
   answers: a.answers + b.answers, input: a.input + b.input, cached: a.cached + b.cached, wrote: a.wrote + b.wrote, output: a.output + b.output,
-  reasoning: a.reasoning + b.reasoning, nanos: a.nanos + b.nanos, unpriced: a.unpriced + b.unpriced,
+  reasoning: a.reasoning + b.reasoning, uncounted: a.uncounted + b.uncounted, nanos: a.nanos + b.nanos, unpriced: a.unpriced + b.unpriced,
 })
 /** All tokens that were sent. */
 export const sent = (s: Spent): number => s.input + s.cached + s.wrote
@@ -84,7 +84,7 @@ function answered({ s, session, put }: About, d: Data<'model.answered'>, at: num
   const u: Partial<Data<'model.answered'>['usage']> = d.usage ?? {}
   const spent: Spent = {
     answers: 1, input: u.input ?? 0, cached: u.cache_read ?? 0, wrote: u.cache_write ?? 0, output: u.output ?? 0, reasoning: u.reasoning ?? 0,
-    nanos: d.priced ? (d.cost_nanos ?? 0) : 0, unpriced: d.priced ? 0 : 1,
+    uncounted: (d.lost_tokens ?? 0) + (Object.values(u).some((n) => n) ? 0 : d.context_used), nanos: d.priced ? (d.cost_nanos ?? 0) : 0, unpriced: d.priced ? 0 : 1,
   }
   const all = d.parts ?? []
   const live = s.live[session.id]
