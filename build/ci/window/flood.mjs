@@ -47,9 +47,9 @@ try {
     const s = window.gaps.all.sort((a, b) => a - b)
     return { longest: Math.round(window.gaps.longest), p99: Math.round(s[Math.floor(s.length * 0.99)] ?? 0), p50: Math.round(s[s.length >> 1] ?? 0), frames: window.gaps.frames }
   })
-  const flood = async (meanwhile, n = events) => {
+  const flood = async (meanwhile) => {
     await watch()
-    await call('POST', 'start', { events: n, rate })
+    await call('POST', 'start', { events, rate })
     await meanwhile?.()
     // Asked for seldom: a question takes part of a frame.
     for (const end = Date.now() + LONG; ;) {
@@ -126,7 +126,7 @@ try {
       }
       last = JSON.stringify(before)
     }
-  }, 2 * events)
+  })
   await w.until('the last step', (n) => Number(/step (\d+)/.exec(document.querySelector('header')?.innerText ?? '')?.[1]) === n, s.steps)
   await sleep(1000)
   const after = await at()
