@@ -32,20 +32,27 @@ const ended = (page: Page, n = 1) => expect(page.getByRole('article', { name: 'T
 const words = (n: number) => `# ${hostile(n)}\n\n[click](javascript:glasshouseCanary(${n})) ![i](https://evil.example/x.png) **${hostile(n)}**\n\n- \`${hostile(n)}\`\n\n| a | b |\n|---|---|\n| ${hostile(n)} | <a href="https://evil.example">x</a> |\n\n\`\`\`js\nconst a = ${JSON.stringify(hostile(n))}\n\`\`\`\n`
 
 test('hostile words of a model are text while they are written, when they are whole and when all is opened', async ({ stage }) => {
+  // It stands still in the middle of its thought, and of what it says, until each was looked at.
+  const [thought, said] = [gate(), gate()]
+  const deltas = (n: number) => Math.ceil(Buffer.byteLength(words(n)) / 24)
   const { world, site, page, session, turn, check } = await stage(`
 delay_ms: 30
 chunk: 24
 answers:
   - think: ${JSON.stringify(words(1))}
     say: ${JSON.stringify(words(2))}
+    hold: [{after_events: ${Math.floor(deltas(1) / 2)}, file: ${thought.file}}, {after_events: ${deltas(1) + Math.floor(deltas(2) / 2)}, file: ${said.file}}]
     calls: [{tool: exec, args: {argv: [echo, hi]}}, {tool: exec, args: {argv: ${JSON.stringify(hostile(3))}}}, {tool: plan, args: {items: [{text: ${JSON.stringify(hostile(4))}, state: doing}, {text: Rest, state: open}]}}]
   - fail: {kind: busy}
   - say: ${JSON.stringify(words(5))}
 `)
   await turn(`Look. ${words(6)}`)
   await expect(writing(page)).toContainText('thinking for')
+  await harmless(page)
+  thought.open()
   await expect(writing(page)).toContainText('onerror=glasshouseCanary(2)')
   await harmless(page)
+  said.open()
   await ended(page)
   const feed = page.getByRole('feed')
   await expect(feed).toContainText('<img src=x onerror=glasshouseCanary(5)>')
