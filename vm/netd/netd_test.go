@@ -573,13 +573,9 @@ func TestServicesAnswerLima(t *testing.T) {
 	if leases[GuestAddr] != guestMAC {
 		t.Fatalf("leases: %v", leases)
 	}
-	for _, p := range []string{"/services/forwarder/expose", "/services/forwarder/unexpose", "/services/dns/add"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		l.Close()
+	for i, p := range []string{"/services/forwarder/expose", "/services/forwarder/unexpose", "/services/dns/add"} {
+		// Where nobody else listens: an address of this process below the ports that are given out.
+		addr := fmt.Sprintf("127.%d.%d.2:%d", 1+os.Getpid()>>8&0x7f, os.Getpid()&0xff, 20000+i)
 		r, err := w.http().Post("http://lima"+p, "application/json", strings.NewReader(fmt.Sprintf(`{"local":%q,"remote":"192.168.104.3:22","protocol":"tcp"}`, addr)))
 		if err != nil {
 			t.Fatal(err)
