@@ -270,6 +270,41 @@ func TestFailedStarts(t *testing.T) {
 	}
 }
 
+// A guest that hangs on its way up is started once more, and no more than once.
+func TestStillStarts(t *testing.T) {
+	for boot, said := range map[string]string{"still": "", "mute": "guestd did not answer"} {
+		t.Run(boot, func(t *testing.T) {
+			w := newWorld(t, behaviour{Boot: boot})
+			if boot == "mute" {
+				w.m = w.manager(func(o *Options) { o.BootTimeout = 15 * time.Second })
+			}
+			w.m.stillAfter = 400 * time.Millisecond
+			x := w.create("still")
+			again := 0
+			err := x.Start(t.Context(), func(p vm.Progress) {
+				if strings.Contains(p.Text, "again: it stood still") {
+					again++
+				}
+			})
+			if (err == nil) != (said == "") || err != nil && !strings.Contains(err.Error(), said) {
+				t.Fatal(err)
+			}
+			if again != 1 {
+				t.Fatalf("started again %d times", again)
+			}
+			if err == nil {
+				if i := w.state(x); i.State != vm.StateReady {
+					t.Fatalf("%+v", i)
+				}
+				if err := x.Stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			noProcess(t, x)
+		})
+	}
+}
+
 func TestCancelledStart(t *testing.T) {
 	for _, by := range []string{"context", "stop"} {
 		t.Run(by, func(t *testing.T) {

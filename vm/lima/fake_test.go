@@ -33,7 +33,7 @@ import (
 type behaviour struct {
 	Version string            // of limactl
 	Probe   map[string]string // by accelerator: "ok", "die" or "hang"
-	Boot    string            // "ok", "die" or "mute"
+	Boot    string            // "ok", "die", "mute", or "still": mute the first time
 	Off     string            // what the magic keys do: "works" or "nothing"
 }
 
@@ -220,6 +220,15 @@ func fakeQEMU(args []string) error {
 	if err != nil {
 		return err
 	}
+	if b.Boot == "still" {
+		stood := filepath.Join(filepath.Dir(get("-pidfile")), "stood")
+		if _, err := os.Stat(stood); err != nil {
+			if err := os.WriteFile(stood, nil, 0o600); err != nil {
+				return err
+			}
+			b.Boot = "mute"
+		}
+	}
 	if b.Boot == "mute" {
 		select {}
 	}
@@ -286,6 +295,10 @@ func serveQMP(l net.Listener, end func()) {
 				fmt.Fprintln(c, `{"timestamp": {}, "event": "SOMETHING"}`)
 				if strings.Contains(sc.Text(), `"nonsense"`) {
 					fmt.Fprintln(c, `{"error": {"class": "CommandNotFound", "desc": "no such command"}}`)
+					continue
+				}
+				if strings.Contains(sc.Text(), `"query-blockstats"`) {
+					fmt.Fprintln(c, `{"return": [{"stats": {"rd_operations": 7, "wr_operations": 1}}]}`)
 					continue
 				}
 				fmt.Fprintln(c, `{"return": {}}`)

@@ -79,10 +79,11 @@ type Manager struct {
 	opt Options
 	log *slog.Logger
 
-	hangAfter time.Duration // see the constant
-	probeMu   sync.Mutex
-	versionMu sync.Mutex
-	version   *version
+	hangAfter  time.Duration // see the constants
+	stillAfter time.Duration
+	probeMu    sync.Mutex
+	versionMu  sync.Mutex
+	version    *version
 
 	mu       sync.Mutex
 	machines map[string]*Machine
@@ -116,7 +117,7 @@ func New(o Options) *Manager {
 	if o.BootTimeout == 0 {
 		o.BootTimeout = 3 * time.Minute
 	}
-	return &Manager{opt: o, log: o.Log, hangAfter: hangAfter, machines: map[string]*Machine{}}
+	return &Manager{opt: o, log: o.Log, hangAfter: hangAfter, stillAfter: stillAfter, machines: map[string]*Machine{}}
 }
 
 // Kind implements vm.Manager.

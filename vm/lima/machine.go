@@ -348,7 +348,7 @@ func (x *Machine) endQEMU(ctx context.Context, q process) bool {
 		}
 	}
 	x.m.log.Warn("the machine does not power off and is switched off", "machine", x.l.id)
-	if err := qmp(x.l.in("qmp.sock"), 5*time.Second, command{Execute: "quit"}); err == nil {
+	if _, err := qmp(x.l.in("qmp.sock"), 5*time.Second, command{Execute: "quit"}); err == nil {
 		c, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		if q.gone(c) {

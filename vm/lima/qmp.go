@@ -15,31 +15,31 @@ type command struct {
 	Arguments map[string]string `json:"arguments,omitempty"`
 }
 
-// qmp sends commands to QEMU's monitor. QEMU is on the machine's side of the
-// wall: what it answers is capped and only looked at for success.
-func qmp(sock string, timeout time.Duration, commands ...command) error {
+// qmp sends commands to QEMU's monitor and returns the answer to the last. QEMU is on
+// the machine's side of the wall: what it answers is capped, and hostile.
+func qmp(sock string, timeout time.Duration, commands ...command) (answer json.RawMessage, err error) {
 	c, err := net.DialTimeout("unix", sock, timeout)
 	if err != nil {
-		return fmt.Errorf("QEMU's monitor cannot be reached: %w", err)
+		return nil, fmt.Errorf("QEMU's monitor cannot be reached: %w", err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(timeout))
 	r := bufio.NewReader(io.LimitReader(c, 1<<20))
 	if _, err := r.ReadString('\n'); err != nil { // the greeting
-		return fmt.Errorf("QEMU's monitor does not greet: %w", err)
+		return nil, fmt.Errorf("QEMU's monitor does not greet: %w", err)
 	}
 	for _, cmd := range append([]command{{Execute: "qmp_capabilities"}}, commands...) {
 		b, err := json.Marshal(cmd)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := c.Write(append(b, '\n')); err != nil {
-			return fmt.Errorf("QEMU's monitor: %w", err)
+			return nil, fmt.Errorf("QEMU's monitor: %w", err)
 		}
 		for {
 			line, err := r.ReadBytes('\n')
 			if err != nil {
-				return fmt.Errorf("QEMU's monitor did not answer %s: %w", cmd.Execute, err)
+				return nil, fmt.Errorf("QEMU's monitor did not answer %s: %w", cmd.Execute, err)
 			}
 			var a struct {
 				Return *json.RawMessage `json:"return"`
@@ -51,14 +51,36 @@ func qmp(sock string, timeout time.Duration, commands ...command) error {
 				continue
 			}
 			if a.Error != nil {
-				return fmt.Errorf("QEMU refused %s: %s", cmd.Execute, printable(a.Error.Desc))
+				return nil, fmt.Errorf("QEMU refused %s: %s", cmd.Execute, printable(a.Error.Desc))
 			}
 			if a.Return != nil {
+				answer = *a.Return
 				break
 			}
 		}
 	}
-	return nil
+	return answer, nil
+}
+
+// diskUse asks how often the guest has read from its disks and written to them.
+func diskUse(sock string) (ops uint64, err error) {
+	b, err := qmp(sock, 2*time.Second, command{Execute: "query-blockstats"})
+	if err != nil {
+		return 0, err
+	}
+	var disks []struct {
+		Stats struct {
+			Read  uint64 `json:"rd_operations"`
+			Write uint64 `json:"wr_operations"`
+		} `json:"stats"`
+	}
+	if err := json.Unmarshal(b, &disks); err != nil {
+		return 0, fmt.Errorf("what QEMU says of its disks is not understood: %w", err)
+	}
+	for _, d := range disks {
+		ops += d.Stats.Read + d.Stats.Write
+	}
+	return ops, nil
 }
 
 // powerOff asks the guest's kernel, not its programs, to write everything to
@@ -74,7 +96,7 @@ func powerOff(qmpSock, serialSock string, patience time.Duration) error {
 	defer c.Close()
 	go func() { _, _ = io.Copy(io.Discard, c) }() // ends with c
 	for _, key := range "suo" {
-		if err := qmp(qmpSock, patience, command{"chardev-send-break", map[string]string{"id": "char-serial"}}); err != nil {
+		if _, err := qmp(qmpSock, patience, command{"chardev-send-break", map[string]string{"id": "char-serial"}}); err != nil {
 			return err
 		}
 		_ = c.SetWriteDeadline(time.Now().Add(patience))

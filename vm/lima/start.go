@@ -36,7 +36,7 @@ func (x *Machine) Start(ctx context.Context, progress func(vm.Progress)) error {
 		// A core died while it started the machine: take over its waiting.
 		defer x.enter(vm.StateStarting)()
 		say("connect", "Waiting for the running machine")
-		return x.settle(ctx, nil, nil, p.qemu)
+		return x.settle(ctx, start{qemu: p.qemu})
 	}
 	defer x.enter(vm.StateStarting)()
 	if !p.none() {
@@ -96,12 +96,28 @@ func (x *Machine) boot(ctx context.Context, say func(phase, text string), progre
 		return fmt.Errorf("the machine's state cannot be kept: %w", err)
 	}
 	say("boot", "Starting the machine")
+	err = x.bootOnce(ctx, say, true)
+	if errors.Is(err, errStill) {
+		x.m.log.Warn("the machine stood still while it started and is started again", "machine", x.l.id, "err", err)
+		say("boot", "Starting the machine again: it stood still")
+		x.l.clear()
+		if err := x.l.writeState(runState{Phase: "starting"}); err != nil {
+			return fmt.Errorf("the machine's state cannot be kept: %w", err)
+		}
+		err = x.bootOnce(ctx, say, false)
+	}
+	return err
+}
+
+// bootOnce starts what a machine consists of and waits until guestd answers; after an
+// error nothing of it is left. With again one that stands still is given up with errStill.
+func (x *Machine) bootOnce(ctx context.Context, say func(phase, text string), again bool) error {
 	netd, err := x.startNetd(ctx)
 	if err == nil {
 		var ctl *proc.Process
 		if ctl, err = x.startLima(ctx); err == nil {
 			say("connect", "Waiting for the machine to answer")
-			if err = x.settle(ctx, netd, ctl, nil); err == nil {
+			if err = x.settle(ctx, start{netd: netd, ctl: ctl, again: again}); err == nil {
 				return nil
 			}
 			err = fmt.Errorf("machine %q did not come up: %w\n%s", x.l.id, err, x.lastWords())
@@ -206,9 +222,26 @@ func (x *Machine) startLima(ctx context.Context) (*proc.Process, error) {
 	})
 }
 
-// settle waits until guestd answers. netd and ctl are the processes just
-// started, nil when they are another core's; then qemu runs already.
-func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process, qemu *process) error {
+// stillAfter is how long a guest that does not answer may leave its disk alone. From its
+// kernel's first second to guestd's answer it reads all the time; now and then an
+// emulated one hangs on the way, and comes up when it is started once more.
+const (
+	stillAfter = time.Minute
+	stillSteps = 20
+)
+
+var errStill = errors.New("the guest neither answers nor uses its disk")
+
+// start is what a start waits with: the processes it has just started, nil when they are
+// another core's, whose qemu runs already. again: it can be begun once more.
+type start struct {
+	netd, ctl *proc.Process
+	qemu      *process
+	again     bool
+}
+
+// settle waits until guestd answers.
+func (x *Machine) settle(ctx context.Context, s start) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := make(chan struct{})
@@ -216,7 +249,7 @@ func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process, qemu *pro
 	defer cancel(nil)
 	go func() {
 		defer close(watch)
-		x.watchStart(ctx, cancel, netd, ctl, qemu)
+		x.watchStart(ctx, cancel, s)
 	}()
 	var last error
 	for {
@@ -244,16 +277,21 @@ func (x *Machine) settle(ctx context.Context, netd, ctl *proc.Process, qemu *pro
 }
 
 // watchStart ends a wait that became hopeless.
-func (x *Machine) watchStart(ctx context.Context, cancel context.CancelCauseFunc, netd, ctl *proc.Process, qemu *process) {
+func (x *Machine) watchStart(ctx context.Context, cancel context.CancelCauseFunc, s start) {
 	var netdDone, ctlDone <-chan struct{}
-	if netd != nil {
-		netdDone = netd.Done()
+	if s.netd != nil {
+		netdDone = s.netd.Done()
 	}
-	if ctl != nil {
-		ctlDone = ctl.Done()
+	if s.ctl != nil {
+		ctlDone = s.ctl.Done()
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	// Counted in looks: while the whole host stands still, none is made.
+	look := time.NewTicker(x.m.stillAfter / stillSteps)
+	defer look.Stop()
+	var use uint64
+	still, qemu := 0, s.qemu
 	for {
 		select {
 		case <-ctx.Done():
@@ -264,6 +302,22 @@ func (x *Machine) watchStart(ctx context.Context, cancel context.CancelCauseFunc
 		case <-ctlDone:
 			cancel(errors.New("Lima's host agent ended"))
 			return
+		case <-look.C:
+			if !s.again || qemu == nil {
+				continue
+			}
+			switch now, err := diskUse(x.l.in("qmp.sock")); {
+			case err != nil: // unknown
+			case now != use:
+				use, still = now, 0
+			default:
+				still++
+			}
+			if still >= stillSteps {
+				cancel(fmt.Errorf("%w since %s", errStill, x.m.stillAfter))
+				return
+			}
+			continue
 		case <-tick.C:
 		}
 		switch {

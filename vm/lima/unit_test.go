@@ -347,13 +347,13 @@ func TestShimsAndText(t *testing.T) {
 }
 
 func TestQMPErrors(t *testing.T) {
-	if err := qmp(filepath.Join(t.TempDir(), "none"), time.Second, command{Execute: "quit"}); err == nil {
+	if _, err := qmp(filepath.Join(t.TempDir(), "none"), time.Second, command{Execute: "quit"}); err == nil {
 		t.Error("no monitor, no error")
 	}
 	w := newWorld(t, behaviour{})
 	x := w.create("qmp")
 	w.start(x)
-	if err := qmp(x.l.in("qmp.sock"), time.Minute, command{Execute: "nonsense"}); err == nil || !strings.Contains(err.Error(), "no such command") {
+	if _, err := qmp(x.l.in("qmp.sock"), time.Minute, command{Execute: "nonsense"}); err == nil || !strings.Contains(err.Error(), "no such command") {
 		t.Error(err)
 	}
 }

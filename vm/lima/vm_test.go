@@ -163,6 +163,9 @@ func TestRealMachine(t *testing.T) {
 	if err != nil || i.State != vm.StateReady || len(i.Pids) != 3 {
 		t.Fatalf("%+v %v", i, err)
 	}
+	if ops, err := diskUse(x.(*Machine).l.in("qmp.sock")); err != nil || ops < 100 {
+		t.Fatalf("QEMU says that a machine which came up used its disk %d times: %v", ops, err)
+	}
 	qemu := i.Pids["qemu"]
 	line, _ := commandLine(qemu)
 	t.Logf("QEMU: %s", line)
