@@ -186,11 +186,37 @@ func New(cfg Config) (*Cell, error) {
 	return l, nil
 }
 
+// How long a cell may take to end by itself, counted in waits: while nothing here runs,
+// nothing there can end.
+const (
+	endTick  = 50 * time.Millisecond
+	endTicks = 100
+)
+
+// end lets the cell's pid 1 leave, which reads the end of the connection. It is gone only
+// when the kernel has ended all of its namespace, and bubblewrap, its parent, only when it
+// was waited for. Killed at once, bubblewrap would be gone before they are.
+func (l *Cell) end() {
+	l.c.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = l.cmd.Wait() // how it ended is of no interest
+	}()
+	for range endTicks {
+		select {
+		case <-done:
+			return
+		case <-time.After(endTick):
+		}
+	}
+	l.cmd.Process.Kill()
+	<-done
+}
+
 func (l *Cell) read() {
 	defer func() {
-		l.c.Close()
-		l.cmd.Process.Kill()
-		_ = l.cmd.Wait() // it was killed just now
+		l.end()
 		close(l.gone)
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -330,10 +356,6 @@ func (l *Cell) Gone() <-chan struct{} { return l.gone }
 
 // Close ends the cell and everything in it.
 func (l *Cell) Close() {
-	l.c.Close() // pid 1 leaves when it reads the end; with it the whole namespace
-	select {
-	case <-l.gone:
-	case <-time.After(2 * time.Second):
-		l.cmd.Process.Kill()
-	}
+	l.c.Close()
+	<-l.gone
 }
