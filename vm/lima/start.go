@@ -92,18 +92,12 @@ func (x *Machine) boot(ctx context.Context, say func(phase, text string), progre
 	if err := x.l.prepare(mk.Spec, img, accel, version, o.Self, qemu, o.User); err != nil {
 		return err
 	}
-	if err := x.l.writeState(runState{Phase: "starting"}); err != nil {
-		return fmt.Errorf("the machine's state cannot be kept: %w", err)
-	}
 	say("boot", "Starting the machine")
 	err = x.bootOnce(ctx, say, true)
 	if errors.Is(err, errStill) {
 		x.m.log.Warn("the machine stood still while it started and is started again", "machine", x.l.id, "err", err)
 		say("boot", "Starting the machine again: it stood still")
 		x.l.clear()
-		if err := x.l.writeState(runState{Phase: "starting"}); err != nil {
-			return fmt.Errorf("the machine's state cannot be kept: %w", err)
-		}
 		err = x.bootOnce(ctx, say, false)
 	}
 	return err
@@ -112,6 +106,9 @@ func (x *Machine) boot(ctx context.Context, say func(phase, text string), progre
 // bootOnce starts what a machine consists of and waits until guestd answers; after an
 // error nothing of it is left. With again one that stands still is given up with errStill.
 func (x *Machine) bootOnce(ctx context.Context, say func(phase, text string), again bool) error {
+	if err := x.l.writeState(runState{Phase: "starting"}); err != nil {
+		return fmt.Errorf("the machine's state cannot be kept: %w", err)
+	}
 	netd, err := x.startNetd(ctx)
 	if err == nil {
 		var ctl *proc.Process

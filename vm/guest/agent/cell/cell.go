@@ -190,7 +190,7 @@ func New(cfg Config) (*Cell, error) {
 // nothing there can end.
 const (
 	endTick  = 50 * time.Millisecond
-	endTicks = 100
+	endTicks = 400
 )
 
 // end lets the cell's pid 1 leave, which reads the end of the connection. It is gone only
